@@ -1,0 +1,101 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tigon/core/context.hpp"
+#include "tigon/ops/unfused.hpp"
+
+// One row of an op's case table, as data: what goes in, what comes out, how to call it. The same rows feed the gradient
+// checks, the comparison with the reference, the determinism tests, the memory plan and the timing.
+namespace tigon::bench {
+
+// How a slot's type follows from the case's storage type.
+enum class Role {
+  storage,    // the storage type itself
+  statistic,  // f32 (f64 when the storage type is f64)
+  index,      // i64
+};
+
+// What a slot is filled with: mean + deviation·normal, or for an index slot integers in [0, limit), a share of them
+// `ignored` (set to -100).
+struct Fill {
+  double mean = 0.0;
+  double deviation = 1.0;
+  int64_t limit = 1;
+  double ignored = 0.0;
+  bool sequence = false;  // 0, 1, 2, … modulo limit instead of random
+};
+
+struct Slot {
+  std::string name{};
+  std::vector<int64_t> sizes{};
+  Role role = Role::storage;
+  Fill fill{};
+  // An input that has a gradient "d<name>", written by backward; or an output whose gradient "d<name>" backward reads.
+  bool differentiable = false;
+};
+
+// The tensors of one case by name. Asking for a name that is not there gives an absent tensor.
+class Tensors {
+ public:
+  void set(const std::string& name, const Tensor& t) { by_name_[name] = t; }
+  Tensor operator[](const std::string& name) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? Tensor{} : found->second;
+  }
+
+ private:
+  std::map<std::string, Tensor> by_name_;
+};
+
+// The least work an op can do: bytes that must move between the op and memory, and multiply-add FLOPs of its GEMMs.
+struct Work {
+  int64_t bytes = 0;
+  int64_t flops = 0;
+};
+
+using Run = std::function<void(const Context&, const Tensors&)>;
+using UnfusedRun = std::function<void(const Context&, const Tensors&, ops::unfused::Tape&)>;
+
+struct OpCase {
+  std::string op{};     // "rmsnorm"
+  std::string shape{};  // "16384x2048"
+  std::string flags{};  // what is special about this case; empty for the usual one
+  std::vector<Slot> inputs{};
+  std::vector<Slot> outputs{};
+  Run forward{};
+  Run backward{};  // empty for ops without one
+  // Forward and backward as one call, for ops that can; timed as "full" instead of forward + backward.
+  Run full{};
+  UnfusedRun unfused_forward{};
+  UnfusedRun unfused_backward{};
+  // For a storage type of `size` bytes.
+  std::function<Work(int64_t size)> forward_work{};
+  std::function<Work(int64_t size)> backward_work{};
+  std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
+  // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
+  double tolerance = 4.0;
+  std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
+};
+
+// All that is known about one op.
+struct OpTable {
+  std::string op{};
+  std::string shape_help{};                          // "TOKENSxHIDDEN"
+  std::vector<std::string> bench_shapes{};           // timed by default
+  std::function<OpCase(const std::string&)> make{};  // a case from a shape in that form; throws Error on a bad one
+  std::vector<OpCase> test_cases{};                  // small and odd shapes, every flag
+};
+
+// "16384x2048" into its numbers, exactly `count` of them, each at least 1.
+std::vector<int64_t> parse_shape(const std::string& op, const std::string& text, size_t count, const std::string& help);
+
+OpTable rmsnorm_table();
+
+// Every op, in the order of the documentation.
+const std::vector<OpTable>& all_tables();
+
+}  // namespace tigon::bench

@@ -1,0 +1,46 @@
+# Third-party libraries, all from system packages. Each is linked in one folder (docs/dependencies.md).
+find_package(fmt REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+
+# Highway and oneDNN: plain search, because Debian's dnnl package file asks for OpenCL and hwy's name varies.
+find_path(TIGON_HWY_INCLUDE hwy/highway.h REQUIRED)
+find_library(TIGON_HWY_LIBRARY hwy REQUIRED)
+add_library(tigon_hwy INTERFACE)
+target_include_directories(tigon_hwy SYSTEM INTERFACE ${TIGON_HWY_INCLUDE})
+target_link_libraries(tigon_hwy INTERFACE ${TIGON_HWY_LIBRARY})
+# AVX2, AVX-512, NEON/SVE and a portable fallback. Bits, not names, because names differ between releases: the SSE
+# family (too old to matter) and the refinements of AVX-512 (nothing here uses their instructions).
+target_compile_definitions(tigon_hwy INTERFACE HWY_DISABLED_TARGETS=0x78D0)
+
+find_path(TIGON_DNNL_INCLUDE dnnl.h REQUIRED)
+find_library(TIGON_DNNL_LIBRARY dnnl REQUIRED)
+add_library(tigon_dnnl INTERFACE)
+target_include_directories(tigon_dnnl SYSTEM INTERFACE ${TIGON_DNNL_INCLUDE})
+target_link_libraries(tigon_dnnl INTERFACE ${TIGON_DNNL_LIBRARY})
+
+# CUDA: AUTO takes it when nvcc is there.
+set(TIGON_WITH_CUDA OFF)
+if(NOT TIGON_CUDA STREQUAL "OFF")
+  # Before enable_language: unset would mean sm_75 alone, and "native" needs a GPU at build time.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real)
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(TIGON_WITH_CUDA ON)
+    # CMake 3.25 knows no CUDA20 dialect and would drop the flag in silence.
+    if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+      list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  elseif(TIGON_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "TIGON_CUDA=ON, but no CUDA compiler was found. Put nvcc on PATH, or use -DTIGON_CUDA=OFF.")
+  endif()
+endif()
+message(STATUS "Tigon: CUDA backend ${TIGON_WITH_CUDA}, Highway ${TIGON_HWY_LIBRARY}, oneDNN ${TIGON_DNNL_LIBRARY}")

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "tigon/core/device.hpp"
+#include "tigon/core/tensor.hpp"
+
+namespace tigon {
+
+// What a block of memory is for: the rows of every memory table.
+enum class MemoryClass : uint8_t { weights, gradients, states, checkpoints, activations, loss, workspace, other };
+inline constexpr int kMemoryClassCount = 8;
+std::string_view to_string(MemoryClass memory_class) noexcept;
+
+// One block handed out by a MemorySource.
+struct Allocation {
+  void* data = nullptr;
+  int64_t bytes = 0;
+  int64_t id = -1;  // the source's own number for it
+};
+
+// Where ops and steps take memory from. The kinds are in tigon/memory/arena.hpp; this is all that an op sees of them.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  // At least 256-byte aligned. Throws Error when there is not enough.
+  virtual Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) = 0;
+  virtual void give_back(const Allocation& allocation) noexcept = 0;
+  // True when addresses are only for bookkeeping and must not be touched.
+  virtual bool measuring() const noexcept { return false; }
+};
+
+// A block that goes back to its source when it leaves scope.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(MemorySource& source, std::string_view name, int64_t bytes, MemoryClass memory_class)
+      : source_(&source), allocation_(source.take(name, bytes, memory_class)) {}
+  Buffer(Buffer&& other) noexcept
+      : source_(std::exchange(other.source_, nullptr)), allocation_(std::exchange(other.allocation_, {})) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+      reset();
+      source_ = std::exchange(other.source_, nullptr);
+      allocation_ = std::exchange(other.allocation_, {});
+    }
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { reset(); }
+
+  void reset() noexcept {
+    if (source_) source_->give_back(allocation_);
+    source_ = nullptr;
+    allocation_ = {};
+  }
+
+  void* data() const noexcept { return allocation_.data; }
+  int64_t bytes() const noexcept { return allocation_.bytes; }
+  template <class T>
+  T* as() const noexcept {
+    return static_cast<T*>(allocation_.data);
+  }
+
+ private:
+  MemorySource* source_ = nullptr;
+  Allocation allocation_;
+};
+
+// How an op runs: where, on which stream, with how many threads, and where its scratch comes from. A plain value;
+// it owns nothing.
+struct Context {
+  Device device{};
+  void* stream = nullptr;          // cudaStream_t on a GPU
+  int threads = 0;                 // CPU threads; 0 means all. Results do not depend on it.
+  MemorySource* memory = nullptr;  // scratch and intermediates; may stay null for ops that need none
+
+  // In measure mode an op checks its arguments, books its scratch and returns without touching data.
+  bool measuring() const noexcept { return memory != nullptr && memory->measuring(); }
+
+  Buffer scratch(std::string_view name, int64_t bytes) const { return take(name, bytes, MemoryClass::workspace); }
+  Buffer take(std::string_view name, int64_t bytes, MemoryClass memory_class) const;
+};
+
+// A tensor with the memory behind it.
+struct OwnedTensor {
+  Buffer buffer;
+  Tensor view;
+
+  OwnedTensor() = default;
+  OwnedTensor(const Context& ctx, std::string_view name, DType dtype, std::span<const int64_t> sizes,
+              MemoryClass memory_class);
+  OwnedTensor(const Context& ctx, std::string_view name, DType dtype, std::initializer_list<int64_t> sizes,
+              MemoryClass memory_class)
+      : OwnedTensor(ctx, name, dtype, std::span<const int64_t>(sizes.begin(), sizes.size()), memory_class) {}
+  operator const Tensor&() const noexcept { return view; }  // NOLINT: reads as the tensor it is
+  void reset() noexcept {
+    buffer.reset();
+    view = {};
+  }
+};
+
+}  // namespace tigon

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tigon/core/context.hpp"
+#include "tigon/memory/ledger.hpp"
+#include "tigon/memory/plan.hpp"
+
+namespace tigon {
+
+// Page-aligned host memory, taken once and returned once.
+class HostMemory {
+ public:
+  explicit HostMemory(int64_t bytes);
+  ~HostMemory();
+  HostMemory(HostMemory&& other) noexcept;
+  HostMemory& operator=(HostMemory&&) = delete;
+
+  std::byte* data() const noexcept { return data_; }
+  int64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// The four kinds of MemorySource. A step is walked once with a MeasureArena, packed into a Plan, and then run any
+// number of times with a ReplayArena. Scratch passed in by a caller is a StackArena; a HeapArena serves one-off calls
+// and tests.
+
+// Hands out addresses that exist only on paper and writes each birth and death into the ledger.
+class MeasureArena final : public MemorySource {
+ public:
+  explicit MeasureArena(Ledger& ledger) : ledger_(ledger) {}
+  Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) override;
+  void give_back(const Allocation& allocation) noexcept override;
+  bool measuring() const noexcept override { return true; }
+
+ private:
+  Ledger& ledger_;
+  uintptr_t next_address_ = uintptr_t{1} << 46;
+};
+
+// Repeats a planned sequence inside one block of memory. Asking for anything the plan did not foresee is an internal
+// error, so planned bytes and used bytes are equal by construction. Debug builds surround blocks with guarded zones
+// and fill freed memory with NaN.
+class ReplayArena final : public MemorySource {
+ public:
+  // `memory` must hold plan.bytes() and outlive the arena, as must the plan.
+  ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, bool host_memory = true);
+  ~ReplayArena() override;
+  ReplayArena(const ReplayArena&) = delete;
+  ReplayArena& operator=(const ReplayArena&) = delete;
+  Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) override;
+  void give_back(const Allocation& allocation) noexcept override;
+  // Back to the start of the sequence, for the next step. Throws unless the sequence was walked to its end.
+  void restart();
+  // End of the highest block handed out so far.
+  int64_t used_bytes() const noexcept { return used_; }
+
+ private:
+  const Plan& plan_;
+  std::byte* memory_;
+  bool host_memory_;
+  size_t next_ = 0;
+  int64_t used_ = 0;
+};
+
+// Last in, first out, over memory the caller owns: what scratch pointers of the C ABI become.
+class StackArena final : public MemorySource {
+ public:
+  StackArena(void* memory, int64_t bytes) : memory_(static_cast<std::byte*>(memory)), bytes_(bytes) {}
+  Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) override;
+  void give_back(const Allocation& allocation) noexcept override;
+
+ private:
+  std::byte* memory_;
+  int64_t bytes_;
+  int64_t top_ = 0;
+};
+
+// Each block from the heap. Give it a ledger to see what was taken.
+class HeapArena final : public MemorySource {
+ public:
+  explicit HeapArena(Ledger* ledger = nullptr) : ledger_(ledger) {}
+  Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) override;
+  void give_back(const Allocation& allocation) noexcept override;
+
+ private:
+  Ledger* ledger_;
+};
+
+}  // namespace tigon

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "tigon/ops/cross_entropy.hpp"
+
+namespace tigon::ops {
+
+// How many tokens are worked on at a time. The chunk is the largest that keeps its logits within `budget_bytes`,
+// rounded to GEMM tiles, with the tokens spread evenly over the chunks.
+struct ChunkRule {
+  int64_t tokens = 0;        // a fixed chunk; 0: from the budget
+  int64_t budget_bytes = 0;  // 0: the device's default (256 MiB on a GPU, 64 MiB on a CPU)
+  bool liger = false;        // Liger's rule instead: next_pow2(ceil(N / ceil(V/H)))
+};
+
+// The chunk for a problem of this size, in [1, max(1, tokens)]. `logit_bytes` is the size of one stored logit.
+int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64_t hidden, int64_t vocab,
+                     int64_t logit_bytes);
+
+// cross_entropy of x·weightᵀ + bias without the [tokens, V] logits: chunk by chunk, logits, loss, gradient over the
+// logits, dx and dweight. Ignored tokens are left out before the GEMM. Gradients are computed only for what is present,
+// and are those of the reduced loss (the sum with reduction none), times dloss if that is given. Inputs are only read,
+// so a second call gives the same result. dweight is summed in f32 whatever its type.
+struct FusedLinearCrossEntropyForward {
+  Tensor x{};             // [tokens, hidden]
+  Tensor weight{};        // [V, hidden]
+  Tensor bias{};          // [V], optional
+  Tensor target{};        // [tokens] i32 or i64
+  Tensor class_weight{};  // [V] f32, optional
+  Tensor token_scale{};   // [tokens] f32, optional
+  Tensor dloss{};         // f32 [1] or [tokens], optional: upstream gradient
+  CrossEntropyOptions options{};
+  ChunkRule chunk{};
+  CrossEntropyOutputs out{};
+  Tensor dx{};                      // [tokens, hidden], optional
+  Tensor dweight{};                 // [V, hidden], f32 or x's type, optional
+  Tensor dbias{};                   // [V], optional
+  bool accumulate_dweight = false;  // add to dweight and dbias
+};
+void fused_linear_cross_entropy_forward(const Context& ctx, const FusedLinearCrossEntropyForward& args);
+
+// The gradients alone, for an upstream gradient that was not known in forward (reduction none). The same walk without
+// the loss outputs; dloss is required.
+void fused_linear_cross_entropy_backward(const Context& ctx, const FusedLinearCrossEntropyForward& args);
+
+}  // namespace tigon::ops

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "tigon/ops/adamw.hpp"
+#include "tigon/ops/add_rmsnorm.hpp"
+#include "tigon/ops/attention.hpp"
+#include "tigon/ops/cross_entropy.hpp"
+#include "tigon/ops/elementary.hpp"
+#include "tigon/ops/embedding.hpp"
+#include "tigon/ops/fused_linear_cross_entropy.hpp"
+#include "tigon/ops/geglu.hpp"
+#include "tigon/ops/global_norm.hpp"
+#include "tigon/ops/layernorm.hpp"
+#include "tigon/ops/linear.hpp"
+#include "tigon/ops/rmsnorm.hpp"
+#include "tigon/ops/rope.hpp"
+#include "tigon/ops/softmax.hpp"
+#include "tigon/ops/swiglu.hpp"
+
+namespace tigon {
+
+template <class Args>
+using OpFunction = void (*)(const Context&, const Args&);
+
+// What a backend is: one function per op. A table rather than plain calls because the CUDA backend is a library opened
+// at run time. Arguments arrive checked. A function books its scratch from ctx and, when ctx.measuring(), returns
+// there.
+struct Backend {
+  const char* name = "";
+  OpFunction<ops::RmsnormForward> rmsnorm_forward = nullptr;
+  OpFunction<ops::RmsnormBackward> rmsnorm_backward = nullptr;
+  OpFunction<ops::AddRmsnormForward> add_rmsnorm_forward = nullptr;
+  OpFunction<ops::AddRmsnormBackward> add_rmsnorm_backward = nullptr;
+  OpFunction<ops::LayernormForward> layernorm_forward = nullptr;
+  OpFunction<ops::LayernormBackward> layernorm_backward = nullptr;
+  OpFunction<ops::Rope> rope_forward = nullptr;
+  OpFunction<ops::Rope> rope_backward = nullptr;
+  OpFunction<ops::SwigluForward> swiglu_forward = nullptr;
+  OpFunction<ops::SwigluBackward> swiglu_backward = nullptr;
+  OpFunction<ops::GegluForward> geglu_forward = nullptr;
+  OpFunction<ops::GegluBackward> geglu_backward = nullptr;
+  OpFunction<ops::SoftmaxForward> softmax_forward = nullptr;
+  OpFunction<ops::SoftmaxBackward> softmax_backward = nullptr;
+  OpFunction<ops::CrossEntropyForward> cross_entropy_forward = nullptr;
+  OpFunction<ops::CrossEntropyBackward> cross_entropy_backward = nullptr;
+  OpFunction<ops::LinearForward> linear_forward = nullptr;
+  OpFunction<ops::LinearBackward> linear_backward = nullptr;
+  OpFunction<ops::FusedLinearCrossEntropyForward> fused_linear_cross_entropy_forward = nullptr;
+  OpFunction<ops::FusedLinearCrossEntropyForward> fused_linear_cross_entropy_backward = nullptr;
+  OpFunction<ops::EmbeddingForward> embedding_forward = nullptr;
+  OpFunction<ops::EmbeddingBackward> embedding_backward = nullptr;
+  OpFunction<ops::AttentionForward> attention_forward = nullptr;
+  OpFunction<ops::AttentionBackward> attention_backward = nullptr;
+  OpFunction<ops::Adamw> adamw = nullptr;
+  OpFunction<ops::GlobalNorm> global_norm = nullptr;
+  OpFunction<ops::Unary> unary = nullptr;
+  OpFunction<ops::Binary> binary = nullptr;
+  OpFunction<ops::Reduce> reduce = nullptr;
+  OpFunction<ops::Gather> gather = nullptr;
+  OpFunction<ops::ScatterAdd> scatter_add = nullptr;
+};
+
+}  // namespace tigon

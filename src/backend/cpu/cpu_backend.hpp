@@ -1,0 +1,19 @@
+#pragma once
+
+#include "backend/backend.hpp"
+
+// The SIMD backend. One source per op, compiled for every instruction set and chosen at run time (Highway); rows are
+// shared among threads in blocks whose bounds depend on the shape alone, so results do not depend on the thread count.
+namespace tigon::cpu {
+
+const Backend& backend();
+
+void rmsnorm_forward(const Context& ctx, const ops::RmsnormForward& args);
+void rmsnorm_backward(const Context& ctx, const ops::RmsnormBackward& args);
+void unary(const Context& ctx, const ops::Unary& args);
+void binary(const Context& ctx, const ops::Binary& args);
+void reduce(const Context& ctx, const ops::Reduce& args);
+void gather(const Context& ctx, const ops::Gather& args);
+void scatter_add(const Context& ctx, const ops::ScatterAdd& args);
+
+}  // namespace tigon::cpu

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "backend/cpu/parallel.hpp"
+#include "tigon/core/tensor.hpp"
+
+namespace tigon::cpu {
+
+// Row i of a [rows, columns] tensor.
+template <class T>
+T* row(const Tensor& t, int64_t i) {
+  return t.as<T>() + i * t.strides[0];
+}
+
+// Whether an output's rows should and can be stored past the cache: large, and every row aligned to a whole vector.
+inline bool streams(const Tensor& t) {
+  return larger_than_cache(t.bytes()) && reinterpret_cast<uintptr_t>(t.data) % 64 == 0 &&
+         t.strides[0] * size_of(t.dtype) % 64 == 0;
+}
+
+// out[j] = bias + t[j] in f32, or `missing` throughout when t is absent: a parameter row ready for use.
+void widen_row(const Tensor& t, float bias, float missing, int64_t n, float* out);
+
+// t[j] = (accumulate ? t[j] : 0) + Σ_b partials[b·n + j], the blocks in order: the second half of a sum over rows.
+void reduce_partials(const Context& ctx, const float* partials, int64_t blocks, int64_t n, const Tensor& t,
+                     bool accumulate);
+
+}  // namespace tigon::cpu

@@ -1,0 +1,19 @@
+#include "backend/reference/reference_backend.hpp"
+
+namespace tigon::reference {
+
+const Backend& backend() {
+  static const Backend table = {
+      .name = "reference",
+      .rmsnorm_forward = rmsnorm_forward,
+      .rmsnorm_backward = rmsnorm_backward,
+      .unary = unary,
+      .binary = binary,
+      .reduce = reduce,
+      .gather = gather,
+      .scatter_add = scatter_add,
+  };
+  return table;
+}
+
+}  // namespace tigon::reference

@@ -1,0 +1,157 @@
+#include "tigon/memory/arena.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "memory/red_zone.hpp"
+#include "tigon/core/error.hpp"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+namespace tigon {
+
+namespace {
+
+void check_size(std::string_view name, int64_t bytes) {
+  if (bytes < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = std::string(name), .what = "a negative number of bytes was asked for"});
+  }
+}
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+}  // namespace
+
+HostMemory::HostMemory(int64_t bytes) : bytes_(bytes) {
+  if (bytes <= 0) return;
+  void* mapped = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    throw Error(ErrorCode::out_of_memory, {.where = "HostMemory",
+                                           .what = "the system refused " + human_bytes(bytes) + " of host memory",
+                                           .fix = "Use a smaller shape, or free memory."});
+  }
+  // Fewer page faults and TLB misses on large arrays; only a hint.
+  if (bytes >= kHugePage) (void)madvise(mapped, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(mapped);
+}
+
+HostMemory::HostMemory(HostMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+HostMemory::~HostMemory() {
+  if (data_) (void)munmap(data_, static_cast<size_t>(bytes_));
+}
+
+Allocation MeasureArena::take(std::string_view name, int64_t bytes, MemoryClass memory_class) {
+  check_size(name, bytes);
+  const int64_t id = ledger_.record_birth(name, bytes, memory_class);
+  void* address = reinterpret_cast<void*>(next_address_);  // NOLINT: never dereferenced
+  next_address_ += static_cast<uintptr_t>(align_up(std::max<int64_t>(1, bytes)));
+  return {address, bytes, id};
+}
+
+void MeasureArena::give_back(const Allocation& allocation) noexcept { ledger_.record_death(allocation.id); }
+
+ReplayArena::ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, bool host_memory)
+    : plan_(plan), memory_(memory), host_memory_(host_memory) {
+  if (bytes < plan.bytes()) {
+    throw Error(ErrorCode::out_of_memory, {.where = "ReplayArena",
+                                           .what = "the memory is smaller than the plan",
+                                           .expected = std::to_string(plan.bytes()) + " bytes",
+                                           .got = std::to_string(bytes)});
+  }
+  if (kRedZone > 0 && host_memory_) {
+    std::memset(memory_, static_cast<int>(kPoison), static_cast<size_t>(plan.bytes()));
+    ASAN_POISON_MEMORY_REGION(memory_, static_cast<size_t>(plan.bytes()));
+  }
+}
+
+ReplayArena::~ReplayArena() {
+  // The pages may be handed to somebody else next.
+  if (host_memory_) ASAN_UNPOISON_MEMORY_REGION(memory_, static_cast<size_t>(plan_.bytes()));
+}
+
+Allocation ReplayArena::take(std::string_view name, int64_t bytes, MemoryClass memory_class) {
+  const auto& blocks = plan_.blocks();
+  if (next_ >= blocks.size() || blocks[next_].life.name != name || blocks[next_].life.bytes != bytes ||
+      blocks[next_].life.memory_class != memory_class) {
+    const std::string expected =
+        next_ < blocks.size() ? fmt::format("'{}' of {} bytes", blocks[next_].life.name, blocks[next_].life.bytes)
+                              : "nothing more";
+    throw Error(ErrorCode::internal, {.where = "ReplayArena",
+                                      .what = "the run departs from its plan at block " + std::to_string(next_),
+                                      .expected = expected,
+                                      .got = fmt::format("'{}' of {} bytes", name, bytes),
+                                      .fix = "Measure the same sequence that is run."});
+  }
+  const auto id = static_cast<int64_t>(next_);
+  const Plan::Block& block = blocks[next_++];
+  used_ = std::max(used_, block.offset + block.life.granted + kRedZone);
+  std::byte* data = memory_ + block.offset;
+  if (host_memory_) ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(bytes));
+  return {data, bytes, id};
+}
+
+void ReplayArena::give_back(const Allocation& allocation) noexcept {
+  if (kRedZone == 0 || !host_memory_) return;
+  std::memset(allocation.data, static_cast<int>(kPoison), static_cast<size_t>(allocation.bytes));
+  ASAN_POISON_MEMORY_REGION(allocation.data, static_cast<size_t>(allocation.bytes));
+}
+
+void ReplayArena::restart() {
+  if (next_ != plan_.blocks().size()) {
+    throw Error(ErrorCode::internal, {.where = "ReplayArena",
+                                      .what = "the run ended before its plan",
+                                      .expected = std::to_string(plan_.blocks().size()) + " blocks",
+                                      .got = std::to_string(next_)});
+  }
+  next_ = 0;
+}
+
+Allocation StackArena::take(std::string_view name, int64_t bytes, MemoryClass) {
+  check_size(name, bytes);
+  // The caller's pointer may have any alignment: align the address, not the offset.
+  const auto address = reinterpret_cast<uintptr_t>(memory_) + static_cast<uintptr_t>(top_);
+  const int64_t start = top_ + static_cast<int64_t>(-address % kMemoryAlignment);
+  if (bytes > bytes_ - start) {
+    throw Error(ErrorCode::out_of_memory, {.where = std::string(name),
+                                           .what = "the scratch memory is too small",
+                                           .expected = fmt::format("at least {} more bytes at offset {}", bytes, start),
+                                           .got = fmt::format("{} bytes in all", bytes_),
+                                           .fix = "Ask the op's scratch function for the size and pass that much."});
+  }
+  const int64_t previous_top = top_;
+  top_ = start + bytes;
+  return {memory_ + start, bytes, previous_top};
+}
+
+void StackArena::give_back(const Allocation& allocation) noexcept { top_ = allocation.id; }
+
+Allocation HeapArena::take(std::string_view name, int64_t bytes, MemoryClass memory_class) {
+  check_size(name, bytes);
+  void* data = std::aligned_alloc(static_cast<size_t>(kMemoryAlignment),
+                                  static_cast<size_t>(align_up(std::max<int64_t>(1, bytes))));
+  if (data == nullptr) {
+    throw Error(ErrorCode::out_of_memory,
+                {.where = std::string(name), .what = "the system refused " + human_bytes(bytes) + " of host memory"});
+  }
+  const int64_t id = ledger_ ? ledger_->record_birth(name, bytes, memory_class) : -1;
+  return {data, bytes, id};
+}
+
+void HeapArena::give_back(const Allocation& allocation) noexcept {
+  if (ledger_) ledger_->record_death(allocation.id);
+  std::free(allocation.data);
+}
+
+}  // namespace tigon

@@ -1,0 +1,216 @@
+#include "ops/check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace tigon::ops {
+
+namespace {
+
+std::string quoted(const char* name) { return "'" + std::string(name) + "'"; }
+
+// First and one-past-last byte that a tensor touches; strides are known not to be negative.
+std::pair<uintptr_t, uintptr_t> byte_range(const Tensor& t) {
+  const auto first = reinterpret_cast<uintptr_t>(t.data);
+  int64_t last = 0;
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.sizes[d] == 0) return {first, first};
+    last += (t.sizes[d] - 1) * t.strides[d];
+  }
+  return {first, first + static_cast<uintptr_t>((last + 1) * size_of(t.dtype))};
+}
+
+bool same_layout(const Tensor& a, const Tensor& b) {
+  return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
+         std::equal(a.strides, a.strides + a.rank, b.strides);
+}
+
+}  // namespace
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto [a_first, a_last] = byte_range(a);
+  const auto [b_first, b_last] = byte_range(b);
+  if (a_first == a_last || b_first == b_last || a_last <= b_first || b_last <= a_first) return false;
+  // Two column blocks of one buffer interleave in memory without sharing elements: compare them within one period.
+  if (a.rank == 2 && b.rank == 2 && size_of(a.dtype) == size_of(b.dtype) && a.strides[0] == b.strides[0] &&
+      a.strides[0] > 0 && a.strides[1] == 1 && b.strides[1] == 1) {
+    const int64_t period = a.strides[0] * size_of(a.dtype);
+    const auto difference = static_cast<int64_t>(b_first) - static_cast<int64_t>(a_first);
+    const int64_t shift = ((difference % period) + period) % period;
+    const int64_t a_width = a.sizes[1] * size_of(a.dtype);
+    const int64_t b_width = b.sizes[1] * size_of(b.dtype);
+    return !(shift >= a_width && shift + b_width <= period);
+  }
+  return true;
+}
+
+void Check::fail(std::string what, std::string expected, std::string got, std::string fix) const {
+  throw Error(ErrorCode::invalid_argument, {.where = op_,
+                                            .what = std::move(what),
+                                            .expected = std::move(expected),
+                                            .got = std::move(got),
+                                            .fix = std::move(fix)});
+}
+
+void Check::tensor(const char* name, const Tensor& t, std::initializer_list<int64_t> sizes, const char* why) const {
+  if (!t.present()) fail(quoted(name) + " is missing", "a tensor" + (*why ? " " + std::string(why) : ""));
+  if (!is_known(t.dtype)) {
+    fail(quoted(name) + " has an unknown dtype", "a number from 0 to " + std::to_string(kDTypeCount - 1),
+         std::to_string(static_cast<int32_t>(t.dtype)));
+  }
+  bool matches = t.rank == static_cast<int32_t>(sizes.size());
+  for (int d = 0; matches && d < t.rank; ++d) {
+    const int64_t wanted = sizes.begin()[d];
+    matches = wanted < 0 || t.sizes[d] == wanted;
+  }
+  if (!matches) {
+    std::string expected = "[";
+    for (const int64_t size : sizes)
+      expected += (expected.size() > 1 ? ", " : "") + (size < 0 ? "any" : std::to_string(size));
+    expected += "]";
+    if (*why) expected += " (" + std::string(why) + ")";
+    fail(quoted(name) + " has the wrong shape", expected,
+         t.rank <= kMaxRank ? shape_string(t) : "rank " + std::to_string(t.rank));
+  }
+  // Sizes and extent must be countable before anything multiplies them.
+  const std::span<const int64_t> t_sizes(t.sizes, static_cast<size_t>(t.rank));
+  (void)checked_bytes(op_, t.dtype, t_sizes);
+  int64_t extent = 1;
+  for (int d = 0; d < t.rank; ++d) {
+    int64_t reach = 0;
+    if (t.strides[d] < 0 || __builtin_mul_overflow(std::max<int64_t>(0, t.sizes[d] - 1), t.strides[d], &reach) ||
+        __builtin_add_overflow(extent, reach, &extent) || extent > INT64_MAX / 8) {
+      fail(quoted(name) + " has an impossible stride in dimension " + std::to_string(d),
+           "not negative, and inside the address space", std::to_string(t.strides[d]));
+    }
+  }
+  if (t.device != ctx_.device) {
+    fail(quoted(name) + " is on the wrong device", to_string(ctx_.device), to_string(t.device));
+  }
+  if (ctx_.measuring() || t.elements() == 0) return;
+  if (t.data == nullptr) fail(quoted(name) + " has a null data pointer", "memory for " + shape_string(t));
+  if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(size_of(t.dtype)) != 0) {
+    fail(quoted(name) + " is misaligned",
+         "a multiple of " + std::to_string(size_of(t.dtype)) + " bytes for " + std::string(to_string(t.dtype)));
+  }
+}
+
+void Check::optional(const char* name, const Tensor& t, std::initializer_list<int64_t> sizes, const char* why) const {
+  if (t.present()) tensor(name, t, sizes, why);
+}
+
+void Check::floating(const char* name, const Tensor& t) const {
+  if (t.present() && !is_float(t.dtype)) {
+    fail(quoted(name) + " has the wrong type", "f32, bf16, f16 or f64", std::string(to_string(t.dtype)));
+  }
+}
+
+void Check::dtype_is(const char* name, const Tensor& t, DType dtype) const {
+  if (t.present() && t.dtype != dtype) {
+    fail(quoted(name) + " has the wrong type", std::string(to_string(dtype)), std::string(to_string(t.dtype)));
+  }
+}
+
+void Check::same_dtype(const char* name, const Tensor& t, const char* like_name, const Tensor& like) const {
+  if (t.present() && t.dtype != like.dtype) {
+    fail(quoted(name) + " has the wrong type", std::string(to_string(like.dtype)) + " as " + quoted(like_name),
+         std::string(to_string(t.dtype)));
+  }
+}
+
+void Check::index(const char* name, const Tensor& t) const {
+  if (t.present() && !is_index(t.dtype)) {
+    fail(quoted(name) + " has the wrong type", "i32 or i64", std::string(to_string(t.dtype)));
+  }
+}
+
+void Check::parameter(const char* name, const Tensor& t, const Tensor& like) const {
+  if (!t.present() || t.dtype == like.dtype) return;
+  if (like.dtype != DType::f64 && t.dtype == DType::f32) return;
+  fail(quoted(name) + " has the wrong type",
+       std::string(to_string(like.dtype)) + (like.dtype == DType::f64 ? "" : " or f32"),
+       std::string(to_string(t.dtype)));
+}
+
+void Check::statistic(const char* name, const Tensor& t, const Tensor& like) const {
+  dtype_is(name, t, like.dtype == DType::f64 ? DType::f64 : DType::f32);
+}
+
+void Check::rows_contiguous(const char* name, const Tensor& t) const {
+  if (!t.present() || t.rank == 0) return;
+  if (t.sizes[t.rank - 1] > 1 && t.strides[t.rank - 1] != 1) {
+    fail(quoted(name) + " has a gap between neighbouring elements", "stride 1 in the last dimension",
+         std::to_string(t.strides[t.rank - 1]), "Pass a contiguous copy.");
+  }
+}
+
+void Check::contiguous(const char* name, const Tensor& t) const {
+  if (t.present() && !t.is_contiguous()) {
+    fail(quoted(name) + " has gaps", "a contiguous tensor",
+         shape_string(t) + " with strides " +
+             shape_string(std::span<const int64_t>(t.strides, static_cast<size_t>(t.rank))),
+         "Pass a contiguous copy.");
+  }
+}
+
+void Check::writable(const char* name, const Tensor& t) const {
+  if (!t.present()) return;
+  rows_contiguous(name, t);
+  // Sorted by stride, each dimension must step over the whole of the smaller ones.
+  bool done[kMaxRank] = {};
+  int64_t reach = 1;
+  for (int i = 0; i < t.rank; ++i) {
+    int d = -1;
+    for (int c = 0; c < t.rank; ++c) {
+      if (!done[c] && (d < 0 || t.strides[c] < t.strides[d])) d = c;
+    }
+    done[d] = true;
+    if (t.sizes[d] <= 1) continue;
+    if (t.strides[d] < reach) {
+      fail(quoted(name) + " is written to, but its elements share memory", "strides that keep them apart",
+           "stride " + std::to_string(t.strides[d]) + " in dimension " + std::to_string(d));
+    }
+    reach = t.strides[d] * (t.sizes[d] - 1) + reach;
+  }
+}
+
+void Check::apart(const char* out_name, const Tensor& out, const char* name, const Tensor& t, bool may_be) const {
+  if (!out.present() || !t.present() || ctx_.measuring()) return;
+  if (may_be && same_layout(out, t)) return;
+  if (overlap(out, t)) {
+    fail(quoted(out_name) + " overlaps " + quoted(name),
+         may_be ? "the very same tensor, or separate memory" : "separate memory");
+  }
+}
+
+void Check::indices_below(const char* name, const Tensor& t, int64_t limit, const int64_t* except) const {
+  if (ctx_.measuring() || ctx_.device.kind != DeviceKind::cpu) return;
+  const int64_t count = t.elements();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t value = t.dtype == DType::i32 ? t.as<int32_t>()[i] : t.as<int64_t>()[i];
+    if ((value >= 0 && value < limit) || (except != nullptr && value == *except)) continue;
+    fail(quoted(name) + " is out of range at position " + std::to_string(i),
+         "0 to " + std::to_string(limit - 1) +
+             (except != nullptr ? " or the ignore index " + std::to_string(*except) : std::string()),
+         std::to_string(value));
+  }
+}
+
+void Check::finite(const char* name, double value) const {
+  if (!std::isfinite(value)) fail(quoted(name) + " is not finite", "a number", std::to_string(value));
+}
+
+void Check::in_range(const char* name, double value, double low, double high) const {
+  if (!(value >= low && value <= high)) {  // also catches NaN
+    const auto text = [](double number) {
+      std::string digits = std::to_string(number);
+      digits.erase(digits.find_last_not_of('0') + 1);
+      if (digits.ends_with('.')) digits.pop_back();
+      return digits;
+    };
+    fail(quoted(name) + " is out of range", text(low) + " to " + text(high), text(value));
+  }
+}
+
+}  // namespace tigon::ops

@@ -1,0 +1,57 @@
+#include "ops/cuda_plugin.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tigon/core/error.hpp"
+
+namespace tigon::ops {
+
+namespace {
+
+std::string folder_of_this_library() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&cuda_plugin), &info) == 0 || info.dli_fname == nullptr) return "";
+  const std::string path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+const Backend* open_plugin() {
+  std::vector<std::string> candidates;
+  if (const char* named = std::getenv("TIGON_CUDA_LIBRARY")) {
+    candidates.emplace_back(named);
+  } else {
+    const std::string folder = folder_of_this_library();
+    candidates = {folder + "libtigon_cuda.so", folder + "../lib/libtigon_cuda.so", "libtigon_cuda.so"};
+  }
+  std::string tried;
+  for (const std::string& path : candidates) {
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      tried += std::string(tried.empty() ? "" : "; ") + dlerror();
+      continue;
+    }
+    using Entry = const Backend* (*)();
+    const auto entry = reinterpret_cast<Entry>(dlsym(library, "tigon_cuda_backend"));
+    if (entry != nullptr) return entry();  // stays open for the life of the process
+    tried += path + " has no tigon_cuda_backend";
+    (void)dlclose(library);
+  }
+  throw Error(ErrorCode::unsupported, {.where = "device cuda",
+                                       .what = "the CUDA backend could not be opened (" + tried + ")",
+                                       .fix = "Build it with ./scripts/build cuda on a machine with the CUDA toolkit, "
+                                              "or run on the CPU."});
+}
+
+}  // namespace
+
+const Backend& cuda_plugin() {
+  static const Backend* const plugin = open_plugin();  // a failure throws and is tried again next time
+  return *plugin;
+}
+
+}  // namespace tigon::ops

@@ -1,0 +1,22 @@
+#include "ops/route.hpp"
+
+#include "backend/cpu/cpu_backend.hpp"
+#include "backend/reference/reference_backend.hpp"
+#include "ops/cuda_plugin.hpp"
+#include "tigon/core/error.hpp"
+
+namespace tigon::ops {
+
+const Backend& backend_for(Device device, DType dtype) {
+  if (device.kind == DeviceKind::cuda) return cuda_plugin();
+  return dtype == DType::f64 ? reference::backend() : cpu::backend();
+}
+
+void throw_missing(const Backend& backend, const char* op) {
+  throw Error(ErrorCode::unsupported,
+              {.where = op,
+               .what = std::string("the ") + backend.name + " backend does not have this op yet",
+               .fix = "Run it on the CPU."});
+}
+
+}  // namespace tigon::ops

@@ -1,0 +1,114 @@
+#include "tigon/memory/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tigon/core/error.hpp"
+#include "tigon/core/philox.hpp"
+#include "tigon/memory/arena.hpp"
+
+namespace tigon::test {
+namespace {
+
+// A random walk of births and deaths, the same for the same seed.
+void walk(MemorySource& memory, uint64_t seed) {
+  const RandomStream random{.seed = seed};
+  std::vector<Buffer> alive;
+  for (uint64_t i = 0; i < 200; ++i) {
+    if (alive.size() > 12 || (!alive.empty() && random.bits(2 * i) % 3 == 0)) {
+      alive.erase(alive.begin() + random.bits(2 * i + 1) % alive.size());
+    } else {
+      alive.emplace_back(memory, "block" + std::to_string(i), random.bits(2 * i + 1) % 100000,
+                         MemoryClass::activations);
+      if (!memory.measuring() && alive.back().bytes() > 0) {
+        std::memset(alive.back().data(), static_cast<int>(i), static_cast<size_t>(alive.back().bytes()));
+      }
+    }
+  }
+}
+
+TEST(Plan, LiveBlocksNeverShareBytes) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    Ledger ledger;
+    MeasureArena measure(ledger);
+    walk(measure, seed);
+    const Plan plan = Plan::pack(ledger);
+    EXPECT_GE(plan.bytes(), plan.lower_bound());
+    for (size_t a = 0; a < plan.blocks().size(); ++a) {
+      const auto& first = plan.blocks()[a];
+      EXPECT_EQ(first.offset % kMemoryAlignment, 0);
+      EXPECT_LE(first.offset + first.life.granted, plan.bytes());
+      for (size_t b = a + 1; b < plan.blocks().size(); ++b) {
+        const auto& second = plan.blocks()[b];
+        const bool share_time = first.life.birth < second.life.death && second.life.birth < first.life.death;
+        const bool share_bytes =
+            first.offset < second.offset + second.life.granted && second.offset < first.offset + first.life.granted;
+        EXPECT_FALSE(share_time && share_bytes) << first.life.name << " and " << second.life.name;
+      }
+    }
+  }
+}
+
+TEST(Plan, ReplayUsesExactlyWhatWasPlanned) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  walk(measure, 5);
+  const Plan plan = Plan::pack(ledger);
+  HostMemory memory(plan.bytes());
+  ReplayArena replay(plan, memory.data(), memory.bytes());
+  walk(replay, 5);
+  replay.restart();
+  walk(replay, 5);
+  EXPECT_EQ(replay.used_bytes(), plan.bytes());
+}
+
+TEST(Plan, DepartingFromThePlanIsAnError) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  walk(measure, 5);
+  const Plan plan = Plan::pack(ledger);
+  HostMemory memory(plan.bytes());
+  {
+    ReplayArena replay(plan, memory.data(), memory.bytes());
+    EXPECT_THROW(walk(replay, 6), Error);
+  }
+  ReplayArena replay(plan, memory.data(), memory.bytes());
+  { const Buffer first(replay, plan.blocks()[0].life.name, plan.blocks()[0].life.bytes, MemoryClass::activations); }
+  EXPECT_THROW(replay.restart(), Error);
+}
+
+TEST(Ledger, KnowsThePeakAndWhoWasAlive) {
+  Ledger ledger;
+  HeapArena heap(&ledger);
+  {
+    const Buffer weights(heap, "w", 1000, MemoryClass::weights);
+    { const Buffer early(heap, "early", 300, MemoryClass::activations); }
+    const Buffer late(heap, "late", 2000, MemoryClass::workspace);
+  }
+  EXPECT_EQ(ledger.peak_bytes(), 1024 + 2048);
+  const auto alive = ledger.alive_at_peak();
+  ASSERT_EQ(alive.size(), 2u);
+  EXPECT_EQ(alive[0].name, "late");
+  EXPECT_EQ(ledger.peak_by_class()[static_cast<size_t>(MemoryClass::weights)], 1024);
+  EXPECT_EQ(ledger.live_bytes(), 0);
+  EXPECT_NE(peak_report(ledger).find("late"), std::string::npos);
+}
+
+TEST(StackArena, GrowsAndShrinksAndSaysWhenItIsTooSmall) {
+  alignas(256) std::byte memory[4096];
+  StackArena stack(memory + 3, 4000);
+  const Buffer a(stack, "a", 1000, MemoryClass::workspace);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data()) % kMemoryAlignment, 0u);
+  void* first = nullptr;
+  {
+    const Buffer b(stack, "b", 1000, MemoryClass::workspace);
+    first = b.data();
+  }
+  const Buffer c(stack, "c", 1000, MemoryClass::workspace);
+  EXPECT_EQ(c.data(), first);
+  EXPECT_THROW(Buffer(stack, "d", 3000, MemoryClass::workspace), Error);
+}
+
+}  // namespace
+}  // namespace tigon::test

@@ -1,0 +1,298 @@
+#include "ops/case_runner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "tigon/core/philox.hpp"
+
+namespace tigon::test {
+
+using bench::OpCase;
+using bench::Role;
+using bench::Slot;
+
+namespace {
+
+double round_to(double value, DType dtype) {
+  switch (dtype) {
+    case DType::f32: return static_cast<float>(value);
+    case DType::bf16: return static_cast<double>(bf16(value));
+    case DType::f16: return static_cast<double>(f16(value));
+    default: return value;
+  }
+}
+
+void write(const Tensor& t, int64_t offset, double value) {
+  switch (t.dtype) {
+    case DType::f32: t.as<float>()[offset] = static_cast<float>(value); break;
+    case DType::bf16: t.as<bf16>()[offset] = bf16(value); break;
+    case DType::f16: t.as<f16>()[offset] = f16(value); break;
+    case DType::f64: t.as<double>()[offset] = value; break;
+    case DType::i32: t.as<int32_t>()[offset] = static_cast<int32_t>(value); break;
+    case DType::i64: t.as<int64_t>()[offset] = static_cast<int64_t>(value); break;
+    case DType::u8: t.as<uint8_t>()[offset] = static_cast<uint8_t>(value); break;
+  }
+}
+
+double read(const Tensor& t, int64_t offset) {
+  switch (t.dtype) {
+    case DType::f32: return t.as<float>()[offset];
+    case DType::bf16: return static_cast<double>(t.as<bf16>()[offset]);
+    case DType::f16: return static_cast<double>(t.as<f16>()[offset]);
+    case DType::f64: return t.as<double>()[offset];
+    case DType::i32: return t.as<int32_t>()[offset];
+    case DType::i64: return static_cast<double>(t.as<int64_t>()[offset]);
+    case DType::u8: return t.as<uint8_t>()[offset];
+  }
+  return 0;
+}
+
+int64_t element_offset(const Tensor& t, int64_t element) {
+  int64_t offset = 0;
+  for (int d = t.rank - 1; d >= 0; --d) {
+    offset += element % t.sizes[d] * t.strides[d];
+    element /= t.sizes[d];
+  }
+  return offset;
+}
+
+double fill_value(const bench::Fill& fill, Role role, const RandomStream& random, int64_t element) {
+  if (role == Role::index) {
+    if (fill.sequence) return static_cast<double>(element % fill.limit);
+    if (random.uniform(static_cast<uint64_t>(2 * element)) < fill.ignored) return -100;
+    return std::floor(random.uniform(static_cast<uint64_t>(2 * element + 1)) * static_cast<double>(fill.limit));
+  }
+  return fill.mean + fill.deviation * random.normal(static_cast<uint64_t>(element));
+}
+
+// Every f16/bf16 result of `got` against `exact`, in units of its own type.
+void compare(const std::string& what, const Tensor& t, const std::vector<double>& got, const std::vector<double>& exact,
+             DType storage, double tolerance) {
+  ASSERT_EQ(got.size(), exact.size()) << what;
+  if (is_index(t.dtype)) {
+    EXPECT_EQ(got, exact) << what;
+    return;
+  }
+  double squares = 0;
+  for (const double e : exact) squares += e * e;
+  const double rms = std::sqrt(squares / std::max<double>(1.0, static_cast<double>(exact.size())));
+  // A statistic in f32 still comes from f32 arithmetic on storage-type inputs: the inputs are identical, so f32's unit.
+  const double unit = t.dtype == storage ? epsilon(storage) : epsilon(DType::f32) * 16;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double allowed = tolerance * unit * (std::abs(exact[i]) + rms);
+    ASSERT_LE(std::abs(got[i] - exact[i]), allowed)
+        << what << " element " << i << ": got " << got[i] << ", exact " << exact[i];
+  }
+}
+
+Context context_with(MemorySource& memory, int threads = 0) {
+  Context ctx;
+  ctx.memory = &memory;
+  ctx.threads = threads;
+  return ctx;
+}
+
+}  // namespace
+
+CaseData::CaseData(const OpCase& op_case, DType dtype, DType rounding, Layout layout) : case_(op_case), dtype_(dtype) {
+  uint32_t id = 0;
+  const auto fill = [&](const Tensor& t, const Slot& slot) {
+    const RandomStream random{.seed = 7, .step = 0, .tensor = id++};
+    for (int64_t e = 0; e < t.elements(); ++e) {
+      double value = fill_value(slot.fill, slot.role, random, e);
+      if (slot.role == Role::storage) value = round_to(value, rounding);
+      if (slot.role == Role::statistic) value = round_to(value, DType::f32);
+      write(t, element_offset(t, e), value);
+    }
+  };
+  for (const Slot& slot : case_.inputs) fill(allocate(slot, slot.name, layout), slot);
+  for (const Slot& slot : case_.outputs) {
+    (void)allocate(slot, slot.name, layout);
+    results_.push_back(slot.name);
+  }
+  if (!case_.backward) return;
+  for (const Slot& slot : case_.outputs) {
+    if (!slot.differentiable) continue;
+    Slot upstream = slot;
+    upstream.fill = {};
+    fill(allocate(upstream, "d" + slot.name, layout), upstream);
+  }
+  for (const Slot& slot : case_.inputs) {
+    if (!slot.differentiable) continue;
+    (void)allocate(slot, "d" + slot.name, layout);
+    results_.push_back("d" + slot.name);
+  }
+}
+
+Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layout) {
+  const DType dtype = slot.role == Role::storage     ? dtype_
+                      : slot.role == Role::statistic ? (dtype_ == DType::f64 ? DType::f64 : DType::f32)
+                                                     : DType::i64;
+  const int64_t unit = size_of(dtype);
+  Tensor t = Tensor::contiguous(nullptr, dtype, slot.sizes);
+  int64_t elements = std::max<int64_t>(1, t.elements());
+  int64_t first = 0;
+  if (layout == Layout::odd) {
+    first = 1;
+    if (slot.role == Role::storage && t.rank == 2) {
+      t.strides[0] = slot.sizes[1] + 3;
+      elements = slot.sizes[0] * t.strides[0];
+    }
+  }
+  memory_.emplace_back(static_cast<size_t>((elements + first) * unit + kMemoryAlignment), std::byte{0xff});
+  auto address = reinterpret_cast<uintptr_t>(memory_.back().data());
+  address += -address % kMemoryAlignment;
+  t.data = reinterpret_cast<std::byte*>(address) + first * unit;
+  tensors_.set(name, t);
+  return t;
+}
+
+void CaseData::run(const Context& ctx, Variant variant) {
+  if (variant == Variant::fused) {
+    case_.forward(ctx, tensors_);
+    if (case_.backward) case_.backward(ctx, tensors_);
+  } else {
+    ops::unfused::Tape tape;
+    case_.unfused_forward(ctx, tensors_, tape);
+    if (case_.unfused_backward) case_.unfused_backward(ctx, tensors_, tape);
+  }
+}
+
+void CaseData::run_full(const Context& ctx) { case_.full(ctx, tensors_); }
+
+std::vector<double> CaseData::values(const std::string& name) const {
+  const Tensor t = tensors_[name];
+  std::vector<double> out(static_cast<size_t>(t.elements()));
+  for (int64_t e = 0; e < t.elements(); ++e) out[static_cast<size_t>(e)] = read(t, element_offset(t, e));
+  return out;
+}
+
+void CaseData::set_value(const std::string& name, int64_t element, double value) {
+  const Tensor t = tensors_[name];
+  write(t, element_offset(t, element), value);
+}
+
+std::vector<std::vector<std::byte>> CaseData::result_bits() const {
+  std::vector<std::vector<std::byte>> all;
+  for (const std::string& name : results_) {
+    const Tensor t = tensors_[name];
+    const int64_t unit = size_of(t.dtype);
+    std::vector<std::byte> bits(static_cast<size_t>(t.elements() * unit));
+    for (int64_t e = 0; e < t.elements(); ++e) {
+      std::memcpy(bits.data() + e * unit, static_cast<std::byte*>(t.data) + element_offset(t, e) * unit,
+                  static_cast<size_t>(unit));
+    }
+    all.push_back(std::move(bits));
+  }
+  return all;
+}
+
+void check_finite_differences(const OpCase& op_case) {
+  SCOPED_TRACE(op_case.name());
+  if (!op_case.backward) return;
+  HeapArena heap;
+  const Context ctx = context_with(heap);
+  CaseData data(op_case, DType::f64, DType::f64);
+  data.run(ctx);
+  // The scalar whose gradient backward gives: Σ upstream·output.
+  const auto objective = [&] {
+    op_case.forward(ctx, data.tensors());
+    double sum = 0;
+    for (const Slot& slot : op_case.outputs) {
+      if (!slot.differentiable) continue;
+      const auto value = data.values(slot.name), upstream = data.values("d" + slot.name);
+      sum += std::inner_product(value.begin(), value.end(), upstream.begin(), 0.0);
+    }
+    return sum;
+  };
+  for (const Slot& slot : op_case.inputs) {
+    if (!slot.differentiable) continue;
+    const auto gradient = data.values("d" + slot.name);
+    const auto original = data.values(slot.name);
+    double largest = 1e-3;
+    for (const double g : gradient) largest = std::max(largest, std::abs(g));
+    const auto count = static_cast<int64_t>(gradient.size());
+    const int64_t stride = std::max<int64_t>(1, count / 40) | 1;  // odd, so that columns vary
+    for (int64_t e = 0; e < count; e += stride) {
+      const double x = original[static_cast<size_t>(e)];
+      const double h = 1e-4 * std::max(1.0, std::abs(x));
+      const auto shifted = [&](double by) {
+        data.set_value(slot.name, e, x + by);
+        return objective();
+      };
+      // Fourth order, so that strongly curved spots (a row of one element) do not need a loose tolerance.
+      const double numeric = (8 * (shifted(h) - shifted(-h)) - (shifted(2 * h) - shifted(-2 * h))) / (12 * h);
+      data.set_value(slot.name, e, x);
+      ASSERT_NEAR(gradient[static_cast<size_t>(e)], numeric, 2e-6 * largest) << "d" << slot.name << " element " << e;
+    }
+  }
+}
+
+void check_against_reference(const OpCase& op_case, DType dtype, Variant variant, Layout layout) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + (variant == Variant::unfused ? " unfused" : "") +
+               (layout == Layout::odd ? " odd layout" : ""));
+  HeapArena heap;
+  const Context ctx = context_with(heap);
+  CaseData exact(op_case, DType::f64, dtype);
+  exact.run(ctx);
+  CaseData got(op_case, dtype, dtype, layout);
+  got.run(ctx, variant);
+  for (const std::string& name : got.results()) {
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance);
+  }
+}
+
+void check_full_call(const OpCase& op_case, DType dtype) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + " in one call");
+  HeapArena heap;
+  const Context ctx = context_with(heap);
+  CaseData exact(op_case, DType::f64, dtype);
+  exact.run_full(ctx);
+  CaseData got(op_case, dtype, dtype);
+  got.run_full(ctx);
+  for (const std::string& name : got.results()) {
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance);
+  }
+}
+
+void check_thread_counts(const OpCase& op_case, DType dtype) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)));
+  HeapArena heap;
+  CaseData one(op_case, dtype, dtype);
+  one.run(context_with(heap, 1));
+  for (const int threads : {2, 3, 7}) {
+    CaseData several(op_case, dtype, dtype);
+    several.run(context_with(heap, threads));
+    EXPECT_EQ(one.result_bits(), several.result_bits()) << threads << " threads";
+  }
+}
+
+void check_plan(const OpCase& op_case, DType dtype, Variant variant) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)));
+  CaseData data(op_case, dtype, dtype);
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  const auto before = data.result_bits();
+  data.run(context_with(measure), variant);
+  EXPECT_EQ(before, data.result_bits()) << "measure mode must not touch data";
+  EXPECT_EQ(ledger.live_bytes(), 0) << "scratch was not given back";
+
+  const Plan plan = Plan::pack(ledger);
+  HostMemory memory(plan.bytes());
+  ReplayArena replay(plan, memory.data(), memory.bytes());
+  for (int step = 0; step < 2; ++step) {
+    data.run(context_with(replay), variant);
+    replay.restart();
+  }
+  EXPECT_EQ(replay.used_bytes(), plan.bytes()) << "planned and used bytes differ";
+
+  HeapArena heap;
+  CaseData plain(op_case, dtype, dtype);
+  plain.run(context_with(heap), variant);
+  EXPECT_EQ(plain.result_bits(), data.result_bits()) << "the plan changed the result";
+}
+
+}  // namespace tigon::test

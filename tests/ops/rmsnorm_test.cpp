@@ -1,0 +1,59 @@
+#include "tigon/ops/rmsnorm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "ops/expect_error.hpp"
+#include "tigon/memory/arena.hpp"
+
+namespace tigon::test {
+namespace {
+
+struct RmsnormFixture : testing::Test {
+  HeapArena heap;
+  Context ctx{.memory = &heap};
+  std::vector<float> x = std::vector<float>(12, 1.0f), y = std::vector<float>(12, -1.0f), weight = {1, 2, 3, 4};
+  ops::RmsnormForward args{.x = Tensor::contiguous(x.data(), DType::f32, {3, 4}),
+                           .weight = Tensor::contiguous(weight.data(), DType::f32, {4}),
+                           .y = Tensor::contiguous(y.data(), DType::f32, {3, 4})};
+};
+
+TEST_F(RmsnormFixture, NormalisesEachRow) {
+  args.eps = 0;
+  ops::rmsnorm_forward(ctx, args);
+  EXPECT_EQ(y, (std::vector<float>{1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}));
+}
+
+TEST_F(RmsnormFixture, BadArgumentsAreNamedAndNothingIsWritten) {
+  const auto refuse = [&](auto change, const char* text) {
+    ops::RmsnormForward bad = args;
+    change(bad);
+    expect_error([&] { ops::rmsnorm_forward(ctx, bad); }, ErrorCode::invalid_argument, text);
+    EXPECT_EQ(y, std::vector<float>(12, -1.0f));
+  };
+  refuse([](auto& a) { a.x = {}; }, "'x' is missing");
+  refuse([](auto& a) { a.x.rank = 1; }, "'x' has the wrong shape");
+  refuse([](auto& a) { a.x.dtype = DType::i64; }, "'x' has the wrong type");
+  refuse([](auto& a) { a.x.dtype = static_cast<DType>(99); }, "unknown dtype");
+  refuse([](auto& a) { a.x.data = nullptr; }, "null data pointer");
+  refuse([](auto& a) { a.x.data = static_cast<std::byte*>(a.x.data) + 1; }, "misaligned");
+  refuse([](auto& a) { a.x.sizes[0] = -1; }, "negative or overflows");
+  refuse([](auto& a) { a.x.strides[1] = 2; }, "gap between neighbouring elements");
+  refuse([](auto& a) { a.weight.sizes[0] = 3; }, "expected [4] (hidden of x), got [3]");
+  refuse([](auto& a) { a.y.strides[0] = 0; }, "share memory");
+  refuse([](auto& a) { a.y.data = static_cast<std::byte*>(a.x.data) + 16; }, "'y' overlaps 'x'");
+  refuse([](auto& a) { a.eps = -1; }, "'eps' is out of range");
+  refuse([](auto& a) { a.casting = static_cast<ops::NormCasting>(7); }, "'casting' is out of range");
+}
+
+TEST_F(RmsnormFixture, WorksInPlaceAndOnNoRows) {
+  args.y = args.x;
+  ops::rmsnorm_forward(ctx, args);
+  EXPECT_NEAR(x[3], 4.0f, 1e-5f);
+  args.x.sizes[0] = args.y.sizes[0] = 0;
+  ops::rmsnorm_forward(ctx, args);
+}
+
+}  // namespace
+}  // namespace tigon::test
