@@ -1,1 +1,18 @@
+# cmake --install: headers, both libraries, the program, and a package file so that find_package(tigon) gives
+# tigon::tigon (C++) and tigon::c (the C ABI).
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tigon)
 
+install(DIRECTORY include/tigon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS tigon_cpp tigon_capi tigon_hwy tigon_dnnl EXPORT tigon_targets)
+install(TARGETS tigon_app)
+if(TIGON_WITH_CUDA)
+  install(TARGETS tigon_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+install(EXPORT tigon_targets NAMESPACE tigon:: DESTINATION ${package_dir})
+
+configure_package_config_file(cmake/tigonConfig.cmake.in ${PROJECT_BINARY_DIR}/tigonConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tigonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tigonConfig.cmake ${PROJECT_BINARY_DIR}/tigonConfigVersion.cmake
+        DESTINATION ${package_dir})

@@ -118,6 +118,13 @@ void ReplayArena::restart() {
   next_ = 0;
 }
 
+StackArena StackArena::measuring_arena() {
+  // An aligned address on paper, far from anything real.
+  StackArena arena(reinterpret_cast<void*>(uintptr_t{1} << 46), int64_t{1} << 45);  // NOLINT
+  arena.measuring_ = true;
+  return arena;
+}
+
 Allocation StackArena::take(std::string_view name, int64_t bytes, MemoryClass) {
   check_size(name, bytes);
   // The caller's pointer may have any alignment: align the address, not the offset.
@@ -132,15 +139,20 @@ Allocation StackArena::take(std::string_view name, int64_t bytes, MemoryClass) {
   }
   const int64_t previous_top = top_;
   top_ = start + bytes;
+  high_water_ = std::max(high_water_, top_);
   return {memory_ + start, bytes, previous_top};
 }
 
-void StackArena::give_back(const Allocation& allocation) noexcept { top_ = allocation.id; }
+void StackArena::give_back(const Allocation& allocation) noexcept {
+  if (static_cast<std::byte*>(allocation.data) + allocation.bytes == memory_ + top_) top_ = allocation.id;
+}
 
 Allocation HeapArena::take(std::string_view name, int64_t bytes, MemoryClass memory_class) {
   check_size(name, bytes);
-  void* data = std::aligned_alloc(static_cast<size_t>(kMemoryAlignment),
-                                  static_cast<size_t>(align_up(std::max<int64_t>(1, bytes))));
+  const int64_t alignment = bytes >= kHugePage ? kHugePage : kMemoryAlignment;
+  const auto size = static_cast<size_t>(align_up(std::max<int64_t>(1, bytes), alignment));
+  void* data = std::aligned_alloc(static_cast<size_t>(alignment), size);
+  if (data != nullptr && bytes >= kHugePage) (void)madvise(data, size, MADV_HUGEPAGE);
   if (data == nullptr) {
     throw Error(ErrorCode::out_of_memory,
                 {.where = std::string(name), .what = "the system refused " + human_bytes(bytes) + " of host memory"});

@@ -68,17 +68,26 @@ class ReplayArena final : public MemorySource {
   int64_t used_ = 0;
 };
 
-// Last in, first out, over memory the caller owns: what scratch pointers of the C ABI become.
+// A stack over memory the caller owns: what scratch pointers of the C ABI become. Blocks given back out of order are
+// reclaimed with the ones below them.
 class StackArena final : public MemorySource {
  public:
   StackArena(void* memory, int64_t bytes) : memory_(static_cast<std::byte*>(memory)), bytes_(bytes) {}
+  // One without memory that finds out how much a call needs.
+  static StackArena measuring_arena();
+
   Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) override;
   void give_back(const Allocation& allocation) noexcept override;
+  bool measuring() const noexcept override { return measuring_; }
+  // Enough for everything taken so far, wherever the caller's memory starts.
+  int64_t bytes_needed() const noexcept { return high_water_ == 0 ? 0 : high_water_ + kMemoryAlignment; }
 
  private:
   std::byte* memory_;
   int64_t bytes_;
+  bool measuring_ = false;
   int64_t top_ = 0;
+  int64_t high_water_ = 0;
 };
 
 // Each block from the heap. Give it a ledger to see what was taken.

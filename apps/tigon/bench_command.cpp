@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "commands.hpp"
+#include "op_bench.hpp"
+#include "progress.hpp"
+#include "tigon/core/error.hpp"
+
+namespace tigon::app {
+
+namespace {
+
+struct Flags {
+  std::vector<std::string> ops;
+  std::vector<std::string> shapes;
+  std::vector<std::string> dtypes = {"f32"};
+  std::string device = "cpu";
+  std::string json;
+  std::string variant = "both";
+  int threads = 0;
+  int repeats = 10;
+  bool memory = false;
+};
+
+// Whole or not at all: written beside the target, then renamed over it.
+void write_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
+  {
+    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.flush();
+    if (!file) {
+      (void)std::remove(temporary.c_str());
+      throw Error(ErrorCode::io, {.where = "--json",
+                                  .what = "cannot write " + temporary,
+                                  .fix = "Choose a folder that exists, is writable and has room."});
+    }
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    (void)std::remove(temporary.c_str());
+    throw Error(ErrorCode::io, {.where = "--json", .what = "cannot replace " + path});
+  }
+}
+
+void run(const Flags& flags) {
+  bench::BenchOptions options;
+  options.ops = flags.ops;
+  options.shapes = flags.shapes;
+  options.dtypes.clear();
+  for (const std::string& name : flags.dtypes) options.dtypes.push_back(dtype_from_string(name));
+  options.device = device_from_string(flags.device);
+  options.threads = flags.threads;
+  options.repeats = flags.repeats;
+  options.fused = flags.variant != "unfused";
+  options.unfused = flags.variant != "fused";
+  if (!flags.json.empty()) write_file(flags.json, bench::json_text({}));  // a bad path is found now, not after the run
+
+  Progress progress;
+  const bench::BenchResult result = bench::bench_ops(
+      options, [&](int done, int total, const std::string& what) { progress.show(done, total, what); },
+      [&](const bench::BenchResult& so_far) {
+        if (!flags.json.empty()) write_file(flags.json, bench::json_text(so_far.rows));
+      });
+  progress.clear();
+
+  fmt::print("{}", bench::table_text(result));
+  fmt::print(
+      "\nTimes are forward + backward. \"of limit\" is the least work over this machine's measured limit: a copy of "
+      "{:.1f} GB/s "
+      "(read + write)\nor a GEMM of {:.0f} GFLOP/s. \"peak\" is the most memory taken beyond the inputs: outputs, "
+      "gradients, "
+      "intermediates, scratch.\n",
+      result.ceilings.copy_bytes_per_second * 1e-9, result.ceilings.gemm_flops_per_second * 1e-9);
+  if (flags.memory) {
+    fmt::print("\nWho holds the peak, from the ledger:\n");
+    for (const bench::Row& row : result.rows) {
+      fmt::print("\n{} {} {} {}: {}", row.op, row.shape, row.dtype, row.provider == "tigon" ? "fused" : "unfused",
+                 row.memory_report);
+    }
+  }
+  if (!flags.json.empty()) fmt::print("\nrows written to {}\n", flags.json);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine and the library on it");
+  bench->require_subcommand(1);
+  CLI::App* ops = bench->add_subcommand("ops", "Time each op, fused against unfused, with its peak memory");
+  const auto flags = std::make_shared<Flags>();
+
+  std::string known;
+  std::string shapes = "\nShapes:\n";
+  for (const bench::OpTable& table : bench::all_tables()) {
+    known += (known.empty() ? "" : ", ") + table.op;
+    std::string usual;
+    for (const std::string& shape : table.bench_shapes) usual += (usual.empty() ? "" : ", ") + shape;
+    shapes += fmt::format("  {:<28} {:<34} usual: {}\n", table.op, table.shape_help, usual);
+  }
+  ops->add_option("--ops", flags->ops, "Which ops, separated by commas (default all): " + known)->delimiter(',');
+  ops->add_option("--shapes", flags->shapes, "Shapes to time instead of the usual ones, separated by commas; see below")
+      ->delimiter(',');
+  ops->add_option("--dtype", flags->dtypes, "Storage types, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
+  ops->add_option("--device", flags->device, "cpu, cuda or cuda:N")->capture_default_str();
+  ops->add_option("--variant", flags->variant, "Which forms to time")
+      ->check(CLI::IsMember({"both", "fused", "unfused"}))
+      ->capture_default_str();
+  ops->add_option("--repeats", flags->repeats, "Timed runs per row, after one that warms up")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  ops->add_option("--threads", flags->threads, "CPU threads, 0 for all; results do not depend on it")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  ops->add_option("--json", flags->json, "Also write the rows to this file, after each row");
+  ops->add_flag("--memory", flags->memory, "Also print which tensors hold each peak");
+  ops->footer(shapes +
+              "\nExample:  tigon bench ops --ops rmsnorm --shapes 4096x4096,16384x2048 --dtype f32,bf16 --memory");
+  ops->callback([flags] { run(*flags); });
+}
+
+}  // namespace tigon::app

@@ -1,0 +1,236 @@
+#include "op_bench.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "tigon/core/error.hpp"
+#include "tigon/core/philox.hpp"
+#include "tigon/memory/arena.hpp"
+#include "timing.hpp"
+
+namespace tigon::bench {
+
+namespace {
+
+DType slot_dtype(const Slot& slot, DType dtype) {
+  if (slot.role == Role::index) return DType::i64;
+  return slot.role == Role::statistic ? DType::f32 : dtype;
+}
+
+// Random numbers without waiting for them: a pattern of 2^16 normals, repeated.
+void fill(const Tensor& t, const Slot& slot) {
+  constexpr int64_t kPattern = 1 << 16;
+  const RandomStream random{.seed = 11};
+  std::vector<float> pattern(kPattern);
+  for (int64_t i = 0; i < kPattern; ++i) {
+    const auto element = static_cast<uint64_t>(i);
+    if (slot.role != Role::index) {
+      pattern[static_cast<size_t>(i)] =
+          static_cast<float>(slot.fill.mean + slot.fill.deviation * random.normal(element));
+    } else if (random.uniform(2 * element) < slot.fill.ignored) {
+      pattern[static_cast<size_t>(i)] = -100.0f;
+    } else {
+      pattern[static_cast<size_t>(i)] = static_cast<float>(
+          static_cast<int64_t>(random.uniform(2 * element + 1) * static_cast<float>(slot.fill.limit)));
+    }
+  }
+  const int64_t count = t.elements();
+  for (int64_t e = 0; e < count; ++e) {
+    const float value = pattern[static_cast<size_t>(e % kPattern)];
+    switch (t.dtype) {
+      case DType::bf16: t.as<bf16>()[e] = bf16(value); break;
+      case DType::f16: t.as<f16>()[e] = f16(value); break;
+      case DType::i64:
+        t.as<int64_t>()[e] = slot.fill.sequence ? e % slot.fill.limit : static_cast<int64_t>(value);
+        break;
+      default: t.as<float>()[e] = value; break;
+    }
+  }
+}
+
+// One walk over forward and backward of a case: outputs, then gradients, then everything back. The same sequence is
+// measured, planned and timed.
+class Walk {
+ public:
+  Walk(const OpCase& c, DType dtype, bool fused) : case_(c), dtype_(dtype), fused_(fused) {}
+
+  bool one_call() const { return fused_ && case_.full != nullptr; }
+
+  // Adds the milliseconds of each part to `times` unless it is null.
+  struct Times {
+    std::vector<double> forward, backward, full;
+  };
+  void run(const Context& ctx, Tensors tensors, Times* times) const {
+    std::vector<OwnedTensor> held;
+    const auto take = [&](const std::vector<Slot>& slots, const char* prefix, MemoryClass memory_class,
+                          bool only_differentiable) {
+      for (const Slot& slot : slots) {
+        if (only_differentiable && !slot.differentiable) continue;
+        held.emplace_back(ctx, prefix + slot.name, slot_dtype(slot, dtype_), slot.sizes, memory_class);
+        tensors.set(prefix + slot.name, held.back());
+      }
+    };
+    ops::unfused::Tape tape;
+    double forward = 0, backward = 0;
+    take(case_.outputs, "", MemoryClass::activations, false);
+    if (one_call()) {
+      take(case_.inputs, "d", MemoryClass::gradients, true);
+      forward = time_ms([&] { case_.full(ctx, tensors); });
+    } else {
+      forward = time_ms([&] { fused_ ? case_.forward(ctx, tensors) : case_.unfused_forward(ctx, tensors, tape); });
+      if (has_backward()) {
+        take(case_.inputs, "d", MemoryClass::gradients, true);
+        backward = time_ms([&] { fused_ ? case_.backward(ctx, tensors) : case_.unfused_backward(ctx, tensors, tape); });
+      }
+    }
+    if (times == nullptr) return;
+    times->forward.push_back(forward);
+    times->backward.push_back(backward);
+    times->full.push_back(forward + backward);
+  }
+
+ private:
+  bool has_backward() const { return fused_ ? case_.backward != nullptr : case_.unfused_backward != nullptr; }
+
+  const OpCase& case_;
+  DType dtype_;
+  bool fused_;
+};
+
+Work full_work(const OpCase& c, int64_t size) {
+  if (c.full_work) return c.full_work(size);
+  Work work = c.forward_work(size);
+  if (c.backward_work) {
+    const Work backward = c.backward_work(size);
+    work.bytes += backward.bytes;
+    work.flops += backward.flops;
+  }
+  return work;
+}
+
+// Inputs and upstream gradients, filled once per case and dtype.
+struct Inputs {
+  std::vector<OwnedTensor> held;
+  Tensors tensors;
+
+  Inputs(const Context& ctx, const OpCase& c, DType dtype) {
+    const auto add = [&](const Slot& slot, const std::string& name, const Slot& how) {
+      held.emplace_back(ctx, name, slot_dtype(slot, dtype), slot.sizes, MemoryClass::other);
+      fill(held.back(), how);
+      tensors.set(name, held.back());
+    };
+    for (const Slot& slot : c.inputs) add(slot, slot.name, slot);
+    for (const Slot& slot : c.outputs) {
+      Slot upstream = slot;
+      upstream.fill = {};
+      if (slot.differentiable) add(slot, "d" + slot.name, upstream);
+    }
+  }
+};
+
+Row bench_case(const BenchOptions& options, const OpCase& c, DType dtype, bool fused, const Tensors& inputs,
+               const Ceilings& ceilings) {
+  const Walk walk(c, dtype, fused);
+  Context ctx{.device = options.device, .threads = options.threads};
+
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  ctx.memory = &measure;
+  walk.run(ctx, inputs, nullptr);
+  const Plan plan = Plan::pack(ledger);
+
+  HostMemory memory(plan.bytes());
+  ReplayArena replay(plan, memory.data(), memory.bytes());
+  ctx.memory = &replay;
+  walk.run(ctx, inputs, nullptr);  // the first run touches the pages
+  replay.restart();
+  Walk::Times times;
+  for (int i = 0; i < options.repeats; ++i) {
+    walk.run(ctx, inputs, &times);
+    replay.restart();
+  }
+  if (replay.used_bytes() != plan.bytes()) {
+    throw Error(ErrorCode::internal, {.where = c.name(),
+                                      .what = "planned and used bytes differ",
+                                      .expected = std::to_string(plan.bytes()),
+                                      .got = std::to_string(replay.used_bytes())});
+  }
+
+  Row row;
+  row.op = c.op;
+  row.shape = c.shape;
+  row.dtype = std::string(to_string(dtype));
+  row.device = options.device.kind == DeviceKind::cpu ? "cpu" : "cuda";
+  row.provider = fused ? "tigon" : "tigon-unfused";
+  row.fwd_ms = walk.one_call() ? 0 : quantile(times.forward, 0.5);
+  row.bwd_ms = walk.one_call() ? 0 : quantile(times.backward, 0.5);
+  row.full_ms = quantile(times.full, 0.5);
+  row.q20_ms = quantile(times.full, 0.2);
+  row.q80_ms = quantile(times.full, 0.8);
+  row.peak_bytes = ledger.peak_bytes();
+  row.work = full_work(c, size_of(dtype));
+  row.floor_ms = 1e3 * std::max(static_cast<double>(row.work.bytes) / ceilings.copy_bytes_per_second,
+                                static_cast<double>(row.work.flops) / ceilings.gemm_flops_per_second);
+  row.memory_report = peak_report(ledger);
+  return row;
+}
+
+std::vector<OpCase> wanted_cases(const BenchOptions& options) {
+  std::vector<OpCase> cases;
+  for (const std::string& op : options.ops) {
+    const auto& tables = all_tables();
+    if (std::none_of(tables.begin(), tables.end(), [&](const OpTable& t) { return t.op == op; })) {
+      std::string known;
+      for (const OpTable& t : tables) known += (known.empty() ? "" : ", ") + t.op;
+      throw Error(
+          ErrorCode::invalid_argument,
+          {.where = "--ops", .what = "there is no such op", .expected = "some of " + known, .got = "'" + op + "'"});
+    }
+  }
+  for (const OpTable& table : all_tables()) {
+    if (!options.ops.empty() && std::find(options.ops.begin(), options.ops.end(), table.op) == options.ops.end())
+      continue;
+    for (const std::string& shape : options.shapes.empty() ? table.bench_shapes : options.shapes) {
+      cases.push_back(table.make(shape));
+    }
+  }
+  return cases;
+}
+
+}  // namespace
+
+BenchResult bench_ops(const BenchOptions& options, const std::function<void(int, int, const std::string&)>& progress,
+                      const std::function<void(const BenchResult&)>& on_row) {
+  const std::vector<OpCase> cases = wanted_cases(options);
+  const Context ctx{.device = options.device, .threads = options.threads};
+  HeapArena heap;
+  Context input_ctx = ctx;
+  input_ctx.memory = &heap;
+
+  int total = 0;
+  for (const OpCase& c : cases) {
+    total += static_cast<int>(options.dtypes.size()) * (options.fused + (options.unfused && c.unfused_forward));
+  }
+  BenchResult result;
+  int done = 0;
+  progress(done, total, "measuring this machine's copy bandwidth and GEMM rate");
+  result.ceilings = {measure_copy(ctx), measure_gemm(ctx)};
+  for (const OpCase& c : cases) {
+    for (const DType dtype : options.dtypes) {
+      const Inputs inputs(input_ctx, c, dtype);
+      for (const bool fused : {true, false}) {
+        if (fused ? !options.fused : !(options.unfused && c.unfused_forward)) continue;
+        progress(done, total, c.name() + " " + std::string(to_string(dtype)) + (fused ? " fused" : " unfused"));
+        // The copy beside each row: machines that are shared change from minute to minute.
+        result.ceilings.copy_bytes_per_second = measure_copy(ctx);
+        result.rows.push_back(bench_case(options, c, dtype, fused, inputs.tensors, result.ceilings));
+        ++done;
+        on_row(result);
+      }
+    }
+  }
+  progress(done, total, "");
+  return result;
+}
+
+}  // namespace tigon::bench

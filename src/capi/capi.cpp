@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "capi/convert.hpp"
+#include "tigon/core/error.hpp"
+#include "tigon/core/version.hpp"
+#include "tigon/memory/arena.hpp"
+
+namespace tigon::capi {
+
+namespace {
+
+thread_local std::string last_error;  // NOLINT: the C idiom for explaining an error number
+
+// A caller's struct as this library knows it: an older, shorter one is padded with zeros, a newer one is refused.
+template <class T>
+T read_struct(const T* from, const char* what) {
+  uint32_t size = 0;
+  if (from != nullptr) std::memcpy(&size, from, sizeof(size));
+  if (size < sizeof(uint32_t) || size > sizeof(T)) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = what,
+                 .what = from == nullptr ? "the pointer is NULL" : "struct_size does not fit this library",
+                 .expected = "a struct started from its _INIT macro, at most " + std::to_string(sizeof(T)) + " bytes",
+                 .got = std::to_string(size)});
+  }
+  T copy{};
+  std::memcpy(&copy, from, size);
+  return copy;
+}
+
+Context make_context(const tigon_context& c) {
+  if (c.device != TIGON_CPU && c.device != TIGON_CUDA) {
+    throw Error(ErrorCode::invalid_argument, {.where = "tigon_context",
+                                              .what = "there is no such device",
+                                              .expected = "TIGON_CPU or TIGON_CUDA",
+                                              .got = std::to_string(c.device)});
+  }
+  constexpr int32_t kMaxThreads = 4096;
+  if (c.threads < 0 || c.threads > kMaxThreads || c.device_index < 0 || c.scratch_bytes < 0 ||
+      (c.scratch == nullptr && c.scratch_bytes > 0)) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "tigon_context",
+                 .what = "a field is out of range",
+                 .expected = "threads from 0 to " + std::to_string(kMaxThreads) +
+                             ", device_index and scratch_bytes not negative, scratch set when it has bytes"});
+  }
+  return {.device = {static_cast<DeviceKind>(c.device), c.device_index}, .stream = c.stream, .threads = c.threads};
+}
+
+// No exception leaves the library.
+template <class Body>
+int guarded(const Body& body) noexcept {
+  const auto fail = [](ErrorCode code, const char* text) {
+    try {
+      last_error = text;
+    } catch (...) {
+      last_error.clear();
+    }
+    return static_cast<int>(code);
+  };
+  try {
+    body();
+    return TIGON_OK;
+  } catch (const Error& error) {
+    return fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::out_of_memory, "the system refused memory");
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::internal, error.what());
+  } catch (...) {
+    return fail(ErrorCode::internal, "an unknown exception");
+  }
+}
+
+template <class CArgs, class Args>
+int run(const tigon_context* context, const CArgs* args, void (*op)(const Context&, const Args&)) noexcept {
+  return guarded([&] {
+    const tigon_context c = read_struct(context, "tigon_context");
+    const CArgs a = read_struct(args, "args");
+    Context ctx = make_context(c);
+    StackArena scratch(c.scratch, c.scratch_bytes);
+    ctx.memory = &scratch;
+    const Arguments in(ctx.device);
+    op(ctx, convert(a, in));
+  });
+}
+
+// The op itself in measure mode says what scratch it needs, so the answer cannot disagree with the call.
+template <class CArgs, class Args>
+int measure(const tigon_context* context, const CArgs* args, void (*op)(const Context&, const Args&),
+            int64_t* bytes) noexcept {
+  return guarded([&] {
+    if (bytes == nullptr) throw Error(ErrorCode::invalid_argument, {.where = "scratch", .what = "'bytes' is NULL"});
+    const CArgs a = read_struct(args, "args");
+    Context ctx = make_context(read_struct(context, "tigon_context"));
+    StackArena scratch = StackArena::measuring_arena();
+    ctx.memory = &scratch;
+    const Arguments in(ctx.device);
+    op(ctx, convert(a, in));
+    *bytes = scratch.bytes_needed();
+  });
+}
+
+}  // namespace
+
+}  // namespace tigon::capi
+
+using tigon::capi::measure;
+using tigon::capi::run;
+namespace ops = tigon::ops;
+
+extern "C" {
+
+const char* tigon_version(void) { return tigon::version(); }
+const char* tigon_last_error(void) { return tigon::capi::last_error.c_str(); }
+
+int tigon_rmsnorm_forward(const tigon_context* context, const tigon_rmsnorm_forward_args* args) {
+  return run(context, args, &ops::rmsnorm_forward);
+}
+int tigon_rmsnorm_forward_scratch(const tigon_context* context, const tigon_rmsnorm_forward_args* args,
+                                  int64_t* bytes) {
+  return measure(context, args, &ops::rmsnorm_forward, bytes);
+}
+int tigon_rmsnorm_backward(const tigon_context* context, const tigon_rmsnorm_backward_args* args) {
+  return run(context, args, &ops::rmsnorm_backward);
+}
+int tigon_rmsnorm_backward_scratch(const tigon_context* context, const tigon_rmsnorm_backward_args* args,
+                                   int64_t* bytes) {
+  return measure(context, args, &ops::rmsnorm_backward, bytes);
+}
+int tigon_add_rmsnorm_forward(const tigon_context* context, const tigon_add_rmsnorm_forward_args* args) {
+  return run(context, args, &ops::add_rmsnorm_forward);
+}
+int tigon_add_rmsnorm_forward_scratch(const tigon_context* context, const tigon_add_rmsnorm_forward_args* args,
+                                      int64_t* bytes) {
+  return measure(context, args, &ops::add_rmsnorm_forward, bytes);
+}
+int tigon_add_rmsnorm_backward(const tigon_context* context, const tigon_add_rmsnorm_backward_args* args) {
+  return run(context, args, &ops::add_rmsnorm_backward);
+}
+int tigon_add_rmsnorm_backward_scratch(const tigon_context* context, const tigon_add_rmsnorm_backward_args* args,
+                                       int64_t* bytes) {
+  return measure(context, args, &ops::add_rmsnorm_backward, bytes);
+}
+int tigon_layernorm_forward(const tigon_context* context, const tigon_layernorm_forward_args* args) {
+  return run(context, args, &ops::layernorm_forward);
+}
+int tigon_layernorm_forward_scratch(const tigon_context* context, const tigon_layernorm_forward_args* args,
+                                    int64_t* bytes) {
+  return measure(context, args, &ops::layernorm_forward, bytes);
+}
+int tigon_layernorm_backward(const tigon_context* context, const tigon_layernorm_backward_args* args) {
+  return run(context, args, &ops::layernorm_backward);
+}
+int tigon_layernorm_backward_scratch(const tigon_context* context, const tigon_layernorm_backward_args* args,
+                                     int64_t* bytes) {
+  return measure(context, args, &ops::layernorm_backward, bytes);
+}
+int tigon_rope_forward(const tigon_context* context, const tigon_rope_args* args) {
+  return run(context, args, &ops::rope_forward);
+}
+int tigon_rope_forward_scratch(const tigon_context* context, const tigon_rope_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::rope_forward, bytes);
+}
+int tigon_rope_backward(const tigon_context* context, const tigon_rope_args* args) {
+  return run(context, args, &ops::rope_backward);
+}
+int tigon_rope_backward_scratch(const tigon_context* context, const tigon_rope_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::rope_backward, bytes);
+}
+int tigon_swiglu_forward(const tigon_context* context, const tigon_swiglu_forward_args* args) {
+  return run(context, args, &ops::swiglu_forward);
+}
+int tigon_swiglu_forward_scratch(const tigon_context* context, const tigon_swiglu_forward_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::swiglu_forward, bytes);
+}
+int tigon_swiglu_backward(const tigon_context* context, const tigon_swiglu_backward_args* args) {
+  return run(context, args, &ops::swiglu_backward);
+}
+int tigon_swiglu_backward_scratch(const tigon_context* context, const tigon_swiglu_backward_args* args,
+                                  int64_t* bytes) {
+  return measure(context, args, &ops::swiglu_backward, bytes);
+}
+int tigon_geglu_forward(const tigon_context* context, const tigon_geglu_forward_args* args) {
+  return run(context, args, &ops::geglu_forward);
+}
+int tigon_geglu_forward_scratch(const tigon_context* context, const tigon_geglu_forward_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::geglu_forward, bytes);
+}
+int tigon_geglu_backward(const tigon_context* context, const tigon_geglu_backward_args* args) {
+  return run(context, args, &ops::geglu_backward);
+}
+int tigon_geglu_backward_scratch(const tigon_context* context, const tigon_geglu_backward_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::geglu_backward, bytes);
+}
+int tigon_softmax_forward(const tigon_context* context, const tigon_softmax_forward_args* args) {
+  return run(context, args, &ops::softmax_forward);
+}
+int tigon_softmax_forward_scratch(const tigon_context* context, const tigon_softmax_forward_args* args,
+                                  int64_t* bytes) {
+  return measure(context, args, &ops::softmax_forward, bytes);
+}
+int tigon_softmax_backward(const tigon_context* context, const tigon_softmax_backward_args* args) {
+  return run(context, args, &ops::softmax_backward);
+}
+int tigon_softmax_backward_scratch(const tigon_context* context, const tigon_softmax_backward_args* args,
+                                   int64_t* bytes) {
+  return measure(context, args, &ops::softmax_backward, bytes);
+}
+int tigon_cross_entropy_forward(const tigon_context* context, const tigon_cross_entropy_forward_args* args) {
+  return run(context, args, &ops::cross_entropy_forward);
+}
+int tigon_cross_entropy_forward_scratch(const tigon_context* context, const tigon_cross_entropy_forward_args* args,
+                                        int64_t* bytes) {
+  return measure(context, args, &ops::cross_entropy_forward, bytes);
+}
+int tigon_cross_entropy_backward(const tigon_context* context, const tigon_cross_entropy_backward_args* args) {
+  return run(context, args, &ops::cross_entropy_backward);
+}
+int tigon_cross_entropy_backward_scratch(const tigon_context* context, const tigon_cross_entropy_backward_args* args,
+                                         int64_t* bytes) {
+  return measure(context, args, &ops::cross_entropy_backward, bytes);
+}
+int tigon_linear_forward(const tigon_context* context, const tigon_linear_forward_args* args) {
+  return run(context, args, &ops::linear_forward);
+}
+int tigon_linear_forward_scratch(const tigon_context* context, const tigon_linear_forward_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::linear_forward, bytes);
+}
+int tigon_linear_backward(const tigon_context* context, const tigon_linear_backward_args* args) {
+  return run(context, args, &ops::linear_backward);
+}
+int tigon_linear_backward_scratch(const tigon_context* context, const tigon_linear_backward_args* args,
+                                  int64_t* bytes) {
+  return measure(context, args, &ops::linear_backward, bytes);
+}
+int tigon_fused_linear_cross_entropy_forward(const tigon_context* context,
+                                             const tigon_fused_linear_cross_entropy_args* args) {
+  return run(context, args, &ops::fused_linear_cross_entropy_forward);
+}
+int tigon_fused_linear_cross_entropy_forward_scratch(const tigon_context* context,
+                                                     const tigon_fused_linear_cross_entropy_args* args,
+                                                     int64_t* bytes) {
+  return measure(context, args, &ops::fused_linear_cross_entropy_forward, bytes);
+}
+int tigon_fused_linear_cross_entropy_backward(const tigon_context* context,
+                                              const tigon_fused_linear_cross_entropy_args* args) {
+  return run(context, args, &ops::fused_linear_cross_entropy_backward);
+}
+int tigon_fused_linear_cross_entropy_backward_scratch(const tigon_context* context,
+                                                      const tigon_fused_linear_cross_entropy_args* args,
+                                                      int64_t* bytes) {
+  return measure(context, args, &ops::fused_linear_cross_entropy_backward, bytes);
+}
+int tigon_embedding_forward(const tigon_context* context, const tigon_embedding_forward_args* args) {
+  return run(context, args, &ops::embedding_forward);
+}
+int tigon_embedding_forward_scratch(const tigon_context* context, const tigon_embedding_forward_args* args,
+                                    int64_t* bytes) {
+  return measure(context, args, &ops::embedding_forward, bytes);
+}
+int tigon_embedding_backward(const tigon_context* context, const tigon_embedding_backward_args* args) {
+  return run(context, args, &ops::embedding_backward);
+}
+int tigon_embedding_backward_scratch(const tigon_context* context, const tigon_embedding_backward_args* args,
+                                     int64_t* bytes) {
+  return measure(context, args, &ops::embedding_backward, bytes);
+}
+int tigon_attention_forward(const tigon_context* context, const tigon_attention_forward_args* args) {
+  return run(context, args, &ops::attention_forward);
+}
+int tigon_attention_forward_scratch(const tigon_context* context, const tigon_attention_forward_args* args,
+                                    int64_t* bytes) {
+  return measure(context, args, &ops::attention_forward, bytes);
+}
+int tigon_attention_backward(const tigon_context* context, const tigon_attention_backward_args* args) {
+  return run(context, args, &ops::attention_backward);
+}
+int tigon_attention_backward_scratch(const tigon_context* context, const tigon_attention_backward_args* args,
+                                     int64_t* bytes) {
+  return measure(context, args, &ops::attention_backward, bytes);
+}
+int tigon_adamw(const tigon_context* context, const tigon_adamw_args* args) { return run(context, args, &ops::adamw); }
+int tigon_adamw_scratch(const tigon_context* context, const tigon_adamw_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::adamw, bytes);
+}
+int tigon_global_norm(const tigon_context* context, const tigon_global_norm_args* args) {
+  return run(context, args, &ops::global_norm);
+}
+int tigon_global_norm_scratch(const tigon_context* context, const tigon_global_norm_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::global_norm, bytes);
+}
+
+}  // extern "C"

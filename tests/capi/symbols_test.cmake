@@ -1,0 +1,12 @@
+# Only tigon_* may be visible in the shared library.  cmake -DNM=<nm> -DLIBRARY=<file> -P symbols_test.cmake
+execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^ \n]+\n" names "${symbols}")
+list(LENGTH names count)
+if(count LESS 50)
+  message(FATAL_ERROR "only ${count} symbols: the C ABI is missing")
+endif()
+foreach(name IN LISTS names)
+  if(NOT name MATCHES "^tigon_")
+    message(FATAL_ERROR "visible symbol outside the C ABI: ${name}")
+  endif()
+endforeach()

@@ -1,0 +1,90 @@
+// The program as a person meets it: what it prints and what it returns.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+
+namespace {
+
+struct Outcome {
+  int code;
+  std::string text;  // standard output and standard error together
+};
+
+Outcome tigon(const std::string& arguments) {
+  FILE* pipe = popen((std::string(TIGON_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
+  return {WEXITSTATUS(pclose(pipe)), text};
+}
+
+void expect(const Outcome& outcome, int code, std::initializer_list<const char*> texts) {
+  EXPECT_EQ(outcome.code, code) << outcome.text;
+  for (const char* text : texts)
+    EXPECT_NE(outcome.text.find(text), std::string::npos) << "lacks " << text << ":\n" << outcome.text;
+}
+
+TEST(Cli, HelpTeaches) {
+  expect(tigon("--help"), 0, {"LLM training in little memory", "bench", "Start with:"});
+  expect(tigon("bench ops --help"), 0, {"--shapes", "--dtype", "--json", "--memory", "TOKENSxHIDDEN", "Example:"});
+  expect(tigon("--version"), 0, {"tigon " TIGON_VERSION});
+}
+
+TEST(Cli, BadInputIsAnsweredWithWhatWasExpected) {
+  expect(tigon(""), 2, {"subcommand"});
+  expect(tigon("trian"), 2, {"trian"});
+  expect(tigon("bench ops --ops rmsnorn"), 2, {"no such op", "rmsnorm", "'rmsnorn'"});
+  expect(tigon("bench ops --ops rmsnorm --shapes 12"), 2, {"TOKENSxHIDDEN", "'12'"});
+  expect(tigon("bench ops --ops rmsnorm --shapes 0x4"), 2, {"TOKENSxHIDDEN"});
+  expect(tigon("bench ops --ops rmsnorm --shapes 4x99999999999999999999"), 2, {"TOKENSxHIDDEN"});
+  expect(tigon("bench ops --ops rmsnorm --shapes 4000000000x4000000000"), 2, {"overflows"});
+  expect(tigon("bench ops --dtype f8"), 2, {"f8", "bf16"});
+  expect(tigon("bench ops --device tpu"), 2, {"cpu, cuda or cuda:N"});
+  expect(tigon("bench ops --repeats 0"), 2, {"--repeats"});
+  expect(tigon("bench ops --ops rmsnorm --json /nonexistent/x.json"), 1, {"cannot write"});
+}
+
+TEST(Cli, BenchPrintsATableAndWritesRows) {
+  const std::string file = testing::TempDir() + "tigon_rows.json";
+  const Outcome outcome =
+      tigon("bench ops --ops rmsnorm --shapes 64x128 --dtype f32,bf16 --repeats 3 --memory --json " + file);
+  expect(outcome, 0, {"rmsnorm", "64x128", "bf16", "unfused", "of limit", "squares", "rows written"});
+  std::ifstream stream(file);
+  const std::string json((std::istreambuf_iterator<char>(stream)), {});
+  EXPECT_EQ(json.front(), '[');
+  for (const char* key : {"op", "shape", "dtype", "device", "provider", "fwd_ms", "bwd_ms", "full_ms", "q20_ms",
+                          "q80_ms", "peak_bytes", "floor_ms"}) {
+    EXPECT_NE(json.find("\"" + std::string(key) + "\": "), std::string::npos) << key;
+  }
+  size_t rows = 0;
+  for (size_t at = json.find("\"op\""); at != std::string::npos; at = json.find("\"op\"", at + 1)) ++rows;
+  EXPECT_EQ(rows, 4u);
+  std::filesystem::remove(file);
+}
+
+TEST(Cli, FusedLossTakesAFractionOfTheUnfusedMemory) {
+  const std::string file = testing::TempDir() + "tigon_peaks.json";
+  expect(tigon("bench ops --ops fused_linear_cross_entropy --shapes 4096x16x4096 --repeats 1 --json " + file), 0,
+         {"fused"});
+  std::ifstream stream(file);
+  const std::regex pattern("\"provider\": \"(tigon[a-z-]*)\".*\"peak_bytes\": ([0-9]+)");
+  std::map<std::string, long> peaks;
+  for (std::string line; std::getline(stream, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, pattern)) peaks[match[1]] = std::stol(match[2]);
+  }
+  ASSERT_EQ(peaks.size(), 2u);
+  // Two arrays of 4096·4096 f32 logits against chunks of the default budget.
+  EXPECT_GT(peaks["tigon-unfused"], 2 * 64l << 20);
+  EXPECT_LT(peaks["tigon"], peaks["tigon-unfused"] * 3 / 5);
+  std::filesystem::remove(file);
+}
+
+}  // namespace

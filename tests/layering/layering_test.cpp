@@ -1,0 +1,140 @@
+// Who may include whom. The rules are docs/architecture.md's; this test reads the #include lines and fails on a breach.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kRoot = TIGON_SOURCE_DIR;
+
+// A room of the house: the folders it lives in, the rooms whose headers it may include besides its own, and the
+// third-party headers that it and nobody else may include.
+struct Room {
+  std::vector<std::string> folders;
+  std::set<std::string> sees;
+  std::vector<std::string> third_party;
+};
+
+const std::map<std::string, Room> kRooms = {
+    {"core", {{"include/tigon/core", "src/core"}, {}, {}}},
+    {"memory", {{"include/tigon/memory", "src/memory"}, {"core"}, {"sys/mman.h", "sanitizer/"}}},
+    {"op headers", {{"include/tigon/ops"}, {"core"}, {}}},
+    {"backend table", {{"src/backend"}, {"core", "op headers"}, {}}},
+    {"backend/reference", {{"src/backend/reference"}, {"core", "op headers", "backend table"}, {}}},
+    {"backend/cpu", {{"src/backend/cpu"}, {"core", "op headers", "backend table"}, {"hwy/", "omp.h", "dnnl"}}},
+    {"backend/cuda",
+     {{"src/backend/cuda"}, {"core", "op headers", "backend table"}, {"cuda", "cublas", "cudnn", "nv"}}},
+    {"ops", {{"src/ops"}, {"core", "op headers", "backend table", "backend/reference", "backend/cpu"}, {"dlfcn.h"}}},
+    {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {}}},
+    {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {}}},
+    {"app", {{"apps/tigon"}, {"core", "memory", "op headers", "bench"}, {"CLI/"}}},
+};
+// Small and used across rooms.
+const std::vector<std::string> kEverywhere = {"fmt/"};
+
+std::vector<fs::path> sources() {
+  std::vector<fs::path> found;
+  for (const char* top : {"include", "src", "bench", "apps"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
+      const std::string extension = entry.path().extension();
+      if (std::set<std::string>{".hpp", ".cpp", ".h", ".cuh", ".cu"}.contains(extension)) found.push_back(entry.path());
+    }
+  }
+  return found;
+}
+
+// The room with the longest matching folder.
+std::string room_of(const std::string& relative) {
+  std::string best;
+  size_t length = 0;
+  for (const auto& [name, room] : kRooms) {
+    for (const std::string& folder : room.folders) {
+      if (relative.starts_with(folder) && folder.size() > length) {
+        best = name;
+        length = folder.size();
+      }
+    }
+  }
+  return best;
+}
+
+// Where an #include "…" of a file leads, relative to the root; empty if it is nothing of ours.
+std::string resolve(const fs::path& file, const std::string& name) {
+  for (const fs::path& base : {kRoot / "include", kRoot / "src", file.parent_path(), kRoot / "bench/ops"}) {
+    if (fs::exists(base / name)) return fs::relative(base / name, kRoot).string();
+  }
+  return "";
+}
+
+bool matches(const std::vector<std::string>& prefixes, const std::string& name) {
+  for (const std::string& prefix : prefixes) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+struct Include {
+  fs::path file;
+  std::string name;
+  bool quoted;
+};
+
+std::vector<Include> includes() {
+  static const std::regex pattern(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");
+  std::vector<Include> all;
+  for (const fs::path& file : sources()) {
+    std::ifstream stream(file);
+    for (std::string line; std::getline(stream, line);) {
+      std::smatch match;
+      if (std::regex_search(line, match, pattern)) all.push_back({file, match[2], match[1] == "\""});
+    }
+  }
+  return all;
+}
+
+TEST(Layering, EveryFileLivesInARoom) {
+  for (const fs::path& file : sources()) {
+    const std::string relative = fs::relative(file, kRoot).string();
+    EXPECT_NE(room_of(relative), "") << relative
+                                     << " is in no room of this test; add it to docs/architecture.md and here";
+  }
+}
+
+TEST(Layering, FoldersSeeOnlyWhatStandsToTheirLeft) {
+  int followed = 0;
+  for (const Include& include : includes()) {
+    if (!include.quoted) continue;
+    const std::string from = fs::relative(include.file, kRoot).string();
+    const std::string to = resolve(include.file, include.name);
+    ASSERT_NE(to, "") << from << " includes \"" << include.name << "\", which does not exist";
+    const std::string from_room = room_of(from), to_room = room_of(to);
+    ++followed;
+    EXPECT_TRUE(from_room == to_room || kRooms.at(from_room).sees.contains(to_room))
+        << from << " (" << from_room << ") may not include " << to << " (" << to_room << ")";
+    if (from.starts_with("include/"))
+      EXPECT_TRUE(to.starts_with("include/")) << from << " is public and includes " << to;
+  }
+  EXPECT_GT(followed, 50);
+}
+
+TEST(Layering, EachThirdPartyHeaderHasOneRoom) {
+  for (const Include& include : includes()) {
+    if (include.quoted || include.name.find('.') == std::string::npos || matches(kEverywhere, include.name)) continue;
+    const std::string from = fs::relative(include.file, kRoot).string();
+    for (const auto& [name, room] : kRooms) {
+      if (matches(room.third_party, include.name)) {
+        EXPECT_EQ(room_of(from), name) << from << " includes <" << include.name << ">, which belongs to " << name;
+      }
+    }
+    EXPECT_FALSE(from.starts_with("include/") && matches(kEverywhere, include.name)) << from;
+  }
+}
+
+}  // namespace
