@@ -94,6 +94,10 @@ struct OpTable {
 std::vector<int64_t> parse_shape(const std::string& op, const std::string& text, size_t count, const std::string& help);
 
 OpTable rmsnorm_table();
+OpTable softmax_table();
+OpTable cross_entropy_table();
+OpTable linear_table();
+OpTable fused_linear_cross_entropy_table();
 
 // Every op, in the order of the documentation.
 const std::vector<OpTable>& all_tables();
