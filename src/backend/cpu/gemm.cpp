@@ -159,8 +159,7 @@ struct Product {
     }
     for (int64_t k0 = k_begin; k0 < k_end; k0 += step) {
       const int64_t k1 = std::min(k_end, k0 + step);
-      const Tensor a =
-          as_f32(args.a_transposed ? block(args.a, k0, k1, m0, m1) : block(args.a, m0, m1, k0, k1), slot);
+      const Tensor a = as_f32(args.a_transposed ? block(args.a, k0, k1, m0, m1) : block(args.a, m0, m1, k0, k1), slot);
       const Tensor b =
           as_f32(args.b_transposed ? block(args.b, n0, n1, k0, k1) : block(args.b, k0, k1, n0, n1), slot + a_floats);
       const float beta = add || k0 > k_begin ? 1.0f : 0.0f;
@@ -228,6 +227,20 @@ void gemm(const Context& ctx, const Gemm& args) {
     const float* first = partials.as<float>() + tiling.m.begin(i) * product.columns + tiling.n.begin(j);
     product.finish(i, j, first, tiling.k.count, area, product.columns, args.accumulate);
   });
+}
+
+int64_t gemm_scratch_limit(const Context& ctx, const Gemm& args) {
+  const Product product(args);
+  const int64_t rows = std::min(product.rows, kTileRows), columns = std::min(product.columns, kTileColumns);
+  const int64_t slot = (product.widen_a ? rows * kWidenedDepth : 0) + (product.widen_b ? columns * kWidenedDepth : 0) +
+                       (args.c.dtype != DType::f32 ? rows * columns : 0);
+  // Split sums have fewer than kEnoughTasks small tiles, in at most enough pieces to reach that number.
+  const int64_t pieces = std::clamp<int64_t>(product.depth / kSmallestPiece, 1, kEnoughTasks);
+  const int64_t partials =
+      pieces == 1 ? 0
+                  : std::min(pieces * product.rows * product.columns, 2 * kEnoughTasks * kSmallRows * kSmallColumns);
+  constexpr int64_t kAlignment = 2 * 256;  // of the two blocks
+  return (thread_count(ctx) * slot + partials) * 4 + kAlignment;
 }
 
 }  // namespace tigon::cpu

@@ -40,7 +40,7 @@ TIGON_SIMD float max_row(int64_t n, const F& f) {
 
 struct RowSoftmax {
   float max;            // of the values as loaded; −inf for an empty row
-  float shift;          // bend(max), what is subtracted before the exponent; 0 where that is not finite enough to
+  float shift;          // bend(max), what is subtracted before the exponent; 0 while all values are −inf
   double sum;           // Σ e^(bend(x) − shift); NaN if any value is NaN or +inf
   int64_t first_block;  // where the block begins that holds the first largest value
 };
@@ -58,8 +58,8 @@ TIGON_SIMD RowSoftmax softmax_row(int64_t n, const F& f, const Bend& bend) {
     const float block_max = max_row(count, [&](int64_t j, auto part) HWY_ATTR { return f(begin + j, part); });
     if (block_max > row.max) {
       const float shift = hn::GetLane(bend(set(block_max)));
-      row.sum *= static_cast<double>(hn::GetLane(exp_nonpositive(set(row.shift - shift))));
-      if (row.max == kLowest) row.sum = row.sum != row.sum ? row.sum : 0.0;  // nothing but −inf so far, or a NaN
+      // Before the first finite value the sum is 0, or NaN for good.
+      if (row.max > kLowest) row.sum *= static_cast<double>(hn::GetLane(exp_nonpositive(set(row.shift - shift))));
       row.max = block_max;
       row.shift = shift;
       row.first_block = begin;
