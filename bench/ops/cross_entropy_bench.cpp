@@ -36,6 +36,7 @@ OpCase cross_entropy_case(int64_t tokens, int64_t vocab, const CrossEntropyFlags
     c.outputs.push_back({.name = "accuracy", .sizes = {losses}, .role = Role::statistic});
     c.outputs.push_back({.name = "predicted", .sizes = {tokens}, .role = Role::index});
   }
+  c.arithmetic_tolerance = 16.0;
   const auto forward_args = [options = flags.options](const Tensors& t) {
     return ops::CrossEntropyForward{.logits = t["logits"],
                                     .target = t["target"],

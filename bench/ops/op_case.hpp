@@ -78,6 +78,9 @@ struct OpCase {
   std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
   // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
   double tolerance = 4.0;
+  // What the arithmetic inside may lose whatever the storage type, in units of f32 (of f64 where that is stored): for
+  // ops whose sums are long.
+  double arithmetic_tolerance = 0.0;
   // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
   bool unfused_rounds = false;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }

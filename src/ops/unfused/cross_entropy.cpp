@@ -68,12 +68,12 @@ void cross_entropy_forward(const Context& ctx, const CrossEntropyForward& args, 
   }
   logits_f32.reset();
   capped.reset();
-  if (args.out.lse) chain.copy_to(lse, args.out.lse);
 
   // 1 for counted tokens and 0 for ignored ones: ones gathered by target.
   const OwnedTensor ones = chain.map("ones", UnaryOp::exp, column(args.logits, 0), wide, 0.0);
   const OwnedTensor counted = chain.make("counted", wide, {tokens});
   gather(ctx, {.x = across_columns(ones, vocab), .index = args.target, .y = counted});
+  if (args.out.lse) chain.zip_to(BinaryOp::mul, lse, counted, args.out.lse);
   OwnedTensor target_weight = chain.cast("target_weight", counted, wide);
   if (args.class_weight) {
     gather(ctx, {.x = across_rows(args.class_weight, tokens), .index = args.target, .y = target_weight});
