@@ -31,7 +31,7 @@ std::vector<int64_t> parse_shape(const std::string& op, const std::string& text,
 
 const std::vector<OpTable>& all_tables() {
   static const std::vector<OpTable> tables = {
-      rmsnorm_table(),
+      rmsnorm_table(), softmax_table(), cross_entropy_table(), linear_table(), fused_linear_cross_entropy_table(),
   };
   return tables;
 }

@@ -78,6 +78,11 @@ struct OpCase {
   std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
   // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
   double tolerance = 4.0;
+  // What the arithmetic inside may lose whatever the storage type, in units of f32 (of f64 where that is stored): for
+  // ops whose sums are long.
+  double arithmetic_tolerance = 0.0;
+  // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
+  bool unfused_rounds = false;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
 };
 
@@ -94,6 +99,10 @@ struct OpTable {
 std::vector<int64_t> parse_shape(const std::string& op, const std::string& text, size_t count, const std::string& help);
 
 OpTable rmsnorm_table();
+OpTable softmax_table();
+OpTable cross_entropy_table();
+OpTable linear_table();
+OpTable fused_linear_cross_entropy_table();
 
 // Every op, in the order of the documentation.
 const std::vector<OpTable>& all_tables();

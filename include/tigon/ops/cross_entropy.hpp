@@ -26,7 +26,7 @@ struct CrossEntropyOutputs {
   Tensor z_loss{};     // f32: the z-loss part alone, which `loss` contains
   Tensor accuracy{};   // f32: share of counted tokens predicted right (per token 0 or 1)
   Tensor predicted{};  // [tokens] i32 or i64: the largest logit, ties to the lowest index, −1 where ignored
-  Tensor lse{};        // [tokens] f32: saved for backward
+  Tensor lse{};        // [tokens] f32: saved for backward; 0 where ignored
 };
 
 // The loss of given logits and, when dlogits is given, the gradient in the same pass: one read and one write of the

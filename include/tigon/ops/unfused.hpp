@@ -39,6 +39,7 @@ void softmax_backward(const Context& ctx, const SoftmaxBackward& args);
 void cross_entropy_forward(const Context& ctx, const CrossEntropyForward& args, Tape& tape);
 void cross_entropy_backward(const Context& ctx, const CrossEntropyBackward& args, Tape& tape);
 void fused_linear_cross_entropy_forward(const Context& ctx, const FusedLinearCrossEntropyForward& args, Tape& tape);
+void fused_linear_cross_entropy_backward(const Context& ctx, const FusedLinearCrossEntropyForward& args, Tape& tape);
 void attention_forward(const Context& ctx, const AttentionForward& args, Tape& tape);
 void attention_backward(const Context& ctx, const AttentionBackward& args, Tape& tape);
 void adamw(const Context& ctx, const Adamw& args);

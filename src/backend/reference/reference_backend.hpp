@@ -10,6 +10,14 @@ const Backend& backend();
 
 void rmsnorm_forward(const Context& ctx, const ops::RmsnormForward& args);
 void rmsnorm_backward(const Context& ctx, const ops::RmsnormBackward& args);
+void softmax_forward(const Context& ctx, const ops::SoftmaxForward& args);
+void softmax_backward(const Context& ctx, const ops::SoftmaxBackward& args);
+void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& args);
+void cross_entropy_backward(const Context& ctx, const ops::CrossEntropyBackward& args);
+void linear_forward(const Context& ctx, const ops::LinearForward& args);
+void linear_backward(const Context& ctx, const ops::LinearBackward& args);
+void fused_linear_cross_entropy_forward(const Context& ctx, const ops::FusedLinearCrossEntropyForward& args);
+void fused_linear_cross_entropy_backward(const Context& ctx, const ops::FusedLinearCrossEntropyForward& args);
 void unary(const Context& ctx, const ops::Unary& args);
 void binary(const Context& ctx, const ops::Binary& args);
 void reduce(const Context& ctx, const ops::Reduce& args);

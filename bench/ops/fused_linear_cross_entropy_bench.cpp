@@ -1,0 +1,154 @@
+#include <cmath>
+
+#include "op_case.hpp"
+
+namespace tigon::bench {
+
+namespace {
+
+struct Flags {
+  std::string text{};
+  ops::CrossEntropyOptions options{};
+  ops::ChunkRule chunk{};
+  double ignored = 0.0;
+  bool bias = false;
+  bool class_weight = false;
+  bool token_scale = false;
+  bool reports = false;  // z_loss, accuracy and predicted as well
+};
+
+OpCase flce_case(int64_t tokens, int64_t hidden, int64_t vocab, const Flags& flags) {
+  OpCase c;
+  c.op = "fused_linear_cross_entropy";
+  c.shape = std::to_string(tokens) + "x" + std::to_string(hidden) + "x" + std::to_string(vocab);
+  c.flags = flags.text;
+  c.inputs = {
+      {.name = "x", .sizes = {tokens, hidden}, .differentiable = true},
+      {.name = "weight",
+       .sizes = {vocab, hidden},
+       .fill = {.deviation = 1.0 / std::sqrt(static_cast<double>(hidden))},
+       .differentiable = true},
+      {.name = "target", .sizes = {tokens}, .role = Role::index, .fill = {.limit = vocab, .ignored = flags.ignored}}};
+  if (flags.bias) {
+    c.inputs.push_back({.name = "bias", .sizes = {vocab}, .fill = {.deviation = 0.5}, .differentiable = true});
+  }
+  const Fill positive{.mean = 1.0, .deviation = 0.2};
+  if (flags.class_weight) {
+    c.inputs.push_back({.name = "class_weight", .sizes = {vocab}, .role = Role::statistic, .fill = positive});
+  }
+  if (flags.token_scale) {
+    c.inputs.push_back({.name = "token_scale", .sizes = {tokens}, .role = Role::statistic, .fill = positive});
+  }
+  const int64_t losses = flags.options.reduction == ops::Reduction::none ? tokens : 1;
+  c.outputs = {{.name = "loss", .sizes = {losses}, .role = Role::statistic, .differentiable = true}};
+  if (flags.reports) {
+    c.outputs.push_back({.name = "z_loss", .sizes = {losses}, .role = Role::statistic});
+    c.outputs.push_back({.name = "accuracy", .sizes = {losses}, .role = Role::statistic});
+    c.outputs.push_back({.name = "lse", .sizes = {tokens}, .role = Role::statistic});
+    c.outputs.push_back({.name = "predicted", .sizes = {tokens}, .role = Role::index});
+  }
+  c.arithmetic_tolerance = 16.0;
+  const auto loss_args = [options = flags.options, chunk = flags.chunk](const Tensors& t) {
+    return ops::FusedLinearCrossEntropyForward{.x = t["x"],
+                                               .weight = t["weight"],
+                                               .bias = t["bias"],
+                                               .target = t["target"],
+                                               .class_weight = t["class_weight"],
+                                               .token_scale = t["token_scale"],
+                                               .options = options,
+                                               .chunk = chunk,
+                                               .out = {.loss = t["loss"],
+                                                       .z_loss = t["z_loss"],
+                                                       .accuracy = t["accuracy"],
+                                                       .predicted = t["predicted"],
+                                                       .lse = t["lse"]}};
+  };
+  const auto full_args = [=](const Tensors& t) {
+    ops::FusedLinearCrossEntropyForward args = loss_args(t);
+    args.dx = t["dx"];
+    args.dweight = t["dweight"];
+    args.dbias = t["dbias"];
+    return args;
+  };
+  const auto backward_args = [=](const Tensors& t) {
+    ops::FusedLinearCrossEntropyForward args = full_args(t);
+    args.dloss = t["dloss"];
+    args.out = {};
+    return args;
+  };
+  c.forward = [=](const Context& ctx, const Tensors& t) { ops::fused_linear_cross_entropy_forward(ctx, loss_args(t)); };
+  c.backward = [=](const Context& ctx, const Tensors& t) {
+    ops::fused_linear_cross_entropy_backward(ctx, backward_args(t));
+  };
+  c.full = [=](const Context& ctx, const Tensors& t) { ops::fused_linear_cross_entropy_forward(ctx, full_args(t)); };
+  // The eager chain has no accuracy, and its mean over no tokens is 0/0.
+  if (!flags.reports && flags.ignored < 1) {
+    c.unfused_forward = [=](const Context& ctx, const Tensors& t, ops::unfused::Tape& tape) {
+      ops::unfused::fused_linear_cross_entropy_forward(ctx, loss_args(t), tape);
+    };
+    c.unfused_backward = [=](const Context& ctx, const Tensors& t, ops::unfused::Tape& tape) {
+      ops::unfused::fused_linear_cross_entropy_backward(ctx, backward_args(t), tape);
+    };
+    c.unfused_rounds = true;  // logits in the storage type
+  }
+  const int64_t flops = 2 * tokens * hidden * vocab;
+  const int64_t elements = tokens * hidden + vocab * hidden;
+  c.forward_work = [=](int64_t size) { return Work{.bytes = size * elements, .flops = flops}; };
+  c.backward_work = [=](int64_t size) { return Work{.bytes = 2 * size * elements, .flops = 3 * flops}; };
+  c.full_work = c.backward_work;
+  return c;
+}
+
+}  // namespace
+
+OpTable fused_linear_cross_entropy_table() {
+  using enum ops::Reduction;
+  OpTable table{
+      .op = "fused_linear_cross_entropy", .shape_help = "NxHxV", .bench_shapes = {"1024x768x32000", "512x2048x128256"}};
+  table.make = [help = table.shape_help](const std::string& text) {
+    const auto n = parse_shape("fused_linear_cross_entropy", text, 3, help);
+    return flce_case(n[0], n[1], n[2], {});
+  };
+  for (const auto& [tokens, hidden, vocab] : {std::tuple{1, 1, 1}, {1, 5, 17}, {5, 3, 1}, {3, 16, 64}, {33, 20, 100}}) {
+    table.test_cases.push_back(flce_case(tokens, hidden, vocab, {}));
+  }
+  const Flags flags[] = {
+      {.text = "chunks of 4", .chunk = {.tokens = 4}},
+      {.text = "chunks of 1, bias", .chunk = {.tokens = 1}, .bias = true},
+      {.text = "budget", .chunk = {.budget_bytes = 2000}, .ignored = 0.2},
+      {.text = "liger's chunks", .chunk = {.liger = true}, .ignored = 0.2},
+      {.text = "some ignored", .ignored = 0.4},
+      {.text = "some ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 0.4, .bias = true},
+      {.text = "all ignored", .ignored = 1.0, .bias = true, .reports = true},
+      {.text = "all ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 1.0, .bias = true, .reports = true},
+      {.text = "sum", .options = {.reduction = sum}, .ignored = 0.2},
+      {.text = "none", .options = {.reduction = none}, .ignored = 0.2},
+      {.text = "none, chunks of 4", .options = {.reduction = none}, .chunk = {.tokens = 4}, .ignored = 0.2},
+      {.text = "smoothing", .options = {.label_smoothing = 0.1}, .ignored = 0.2},
+      {.text = "z-loss", .options = {.z_loss = 0.01}, .ignored = 0.2},
+      {.text = "softcap", .options = {.softcap = 3.0}, .ignored = 0.2},
+      {.text = "bias", .ignored = 0.2, .bias = true},
+      {.text = "class weights", .ignored = 0.2, .class_weight = true},
+      {.text = "token scale", .ignored = 0.2, .token_scale = true},
+      {.text = "reports", .options = {.z_loss = 0.01}, .ignored = 0.2, .reports = true},
+      {.text = "everything, chunks of 5",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
+       .chunk = {.tokens = 5},
+       .ignored = 0.2,
+       .bias = true,
+       .class_weight = true,
+       .token_scale = true},
+      {.text = "everything, none, chunks of 5",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0, .reduction = none},
+       .chunk = {.tokens = 5},
+       .ignored = 0.2,
+       .bias = true,
+       .class_weight = true,
+       .token_scale = true,
+       .reports = true},
+  };
+  for (const Flags& f : flags) table.test_cases.push_back(flce_case(19, 12, 77, f));
+  return table;
+}
+
+}  // namespace tigon::bench

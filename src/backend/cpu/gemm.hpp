@@ -1,0 +1,27 @@
+#pragma once
+
+#include "tigon/core/context.hpp"
+
+namespace tigon::cpu {
+
+// c = op(a)·op(b) + bias (+ c with accumulate), rounded once to c's type. Operands are f32, bf16 or f16 in any mix,
+// with any distance between rows; products are summed in f32.
+struct Gemm {
+  Tensor a{};     // [m, k], or [k, m] when a_transposed
+  Tensor b{};     // [k, n], or [n, k] when b_transposed
+  Tensor c{};     // [m, n]
+  Tensor bias{};  // [n], optional, added to each row
+  bool a_transposed = false;
+  bool b_transposed = false;
+  bool accumulate = false;
+};
+
+// Runs on ctx's threads: the output is cut into tiles by its shape alone, and each tile is one single-threaded library
+// call, so the bits do not depend on the thread count. Books its scratch from ctx and returns there when measuring.
+void gemm(const Context& ctx, const Gemm& args);
+
+// Enough scratch for this product and for every one with fewer rows, columns or terms: for callers that must book
+// before they know how many rows there will be.
+int64_t gemm_scratch_limit(const Context& ctx, const Gemm& args);
+
+}  // namespace tigon::cpu

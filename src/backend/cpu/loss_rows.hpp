@@ -1,0 +1,80 @@
+#pragma once
+
+#include "tigon/ops/cross_entropy.hpp"
+
+// The arithmetic of the loss, row by row: what cross_entropy and fused_linear_cross_entropy share.
+namespace tigon::cpu {
+
+// What a loss call is about, as its argument struct says it. dloss may be absent (then 1).
+struct LossInputs {
+  Tensor target{};        // [tokens]
+  Tensor class_weight{};  // [V], optional
+  Tensor token_scale{};   // [tokens], optional
+  Tensor dloss{};         // [1] or [tokens], optional
+  ops::CrossEntropyOptions options{};
+  ops::CrossEntropyOutputs out{};
+  int64_t vocab = 0;
+};
+
+// Softmax of one row in two numbers: p_j = e^(x'_j − shift) / sum.
+struct RowScale {
+  double shift = 0;
+  double sum = 1;
+};
+
+// A row of logits, or a block of its columns that begins at class `first`.
+struct LogitRow {
+  DType dtype = DType::f32;
+  const void* logits = nullptr;
+  int64_t count = 0;
+  int64_t first = 0;
+};
+
+// One call's loss over all tokens. Rows may come in any order and from any thread, each once; `finish` then adds up the
+// per-token values in the order of the tokens.
+class LossBatch {
+ public:
+  // Books the per-token results and, unless ctx is measuring, counts the targets.
+  LossBatch(const Context& ctx, const LossInputs& inputs);
+
+  int64_t tokens() const { return tokens_; }
+  int64_t counted_tokens() const { return counted_; }
+  bool counted(int64_t token) const { return target(token) != in_.options.ignore_index; }
+
+  // The loss of one counted token from its whole row, written to the outputs.
+  RowScale add_row(int64_t token, const LogitRow& row) const;
+  // The gradient of a row, or of some of its columns, into dlogits (which may be the logits); `stream` stores it past
+  // the cache, for rows aligned to whole vectors.
+  void gradient_row(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits, bool stream) const;
+  // An ignored token counts nothing.
+  void ignore_row(int64_t token) const;
+  // Writes the reduced outputs.
+  void finish() const;
+
+ private:
+  struct TokenLoss {
+    float loss, z_loss, right;  // as they enter the reduced loss
+  };
+
+  int64_t target(int64_t token) const {
+    return in_.target.dtype == DType::i32 ? in_.target.as<int32_t>()[token] : in_.target.as<int64_t>()[token];
+  }
+  double weight_of(int64_t class_index) const {
+    return in_.class_weight ? static_cast<double>(in_.class_weight.as<float>()[class_index]) : 1.0;
+  }
+  double scale_of(int64_t token) const {
+    return in_.token_scale ? static_cast<double>(in_.token_scale.as<float>()[token]) : 1.0;
+  }
+  double upstream_of(int64_t token) const;
+  void write_token(int64_t token, const TokenLoss& loss, double lse, int64_t predicted) const;
+
+  LossInputs in_;
+  int64_t tokens_ = 0;
+  int64_t counted_ = 0;
+  double class_weight_sum_ = 0;  // Σ_j w_j
+  double entropy_scale_ = 1;     // the reduction's factor: 1/Σ w_y for mean
+  double z_scale_ = 1;           // 1/counted tokens for mean
+  Buffer token_losses_;
+};
+
+}  // namespace tigon::cpu

@@ -1,0 +1,126 @@
+#include "tigon/ops/fused_linear_cross_entropy.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "ops/check.hpp"
+#include "ops/loss_check.hpp"
+#include "ops/route.hpp"
+
+namespace tigon::ops {
+
+namespace {
+
+constexpr int64_t kCpuBudget = int64_t{64} << 20;
+constexpr int64_t kGpuBudget = int64_t{256} << 20;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Backends keep logits in f32 on the CPU (f64 in the reference) and in the storage type on a GPU.
+int64_t logit_bytes(const Context& ctx, DType dtype) {
+  if (dtype == DType::f64) return 8;
+  return ctx.device.kind == DeviceKind::cuda ? size_of(dtype) : 4;
+}
+
+// The arguments with the chunk decided, as backends expect them.
+FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const FusedLinearCrossEntropyForward& args) {
+  const Check check(op, ctx);
+  check.tensor("x", args.x, {-1, -1}, "[tokens, hidden]");
+  const int64_t tokens = args.x.sizes[0], hidden = args.x.sizes[1];
+  check.floating("x", args.x);
+  check.rows_contiguous("x", args.x);
+  check.tensor("weight", args.weight, {-1, hidden}, "[V, hidden of x]");
+  const int64_t vocab = args.weight.sizes[0];
+  check.parameter("weight", args.weight, args.x);
+  check.rows_contiguous("weight", args.weight);
+  check.optional("bias", args.bias, {vocab}, "V of weight");
+  check.parameter("bias", args.bias, args.x);
+  check.contiguous("bias", args.bias);
+  const LossArguments loss{.tokens = tokens,
+                           .vocab = vocab,
+                           .like = args.x,
+                           .target = args.target,
+                           .class_weight = args.class_weight,
+                           .token_scale = args.token_scale,
+                           .options = args.options};
+  check_loss(check, loss);
+  check_loss_outputs(check, loss, args.out);
+  if (args.dloss) check_dloss(check, loss, args.dloss);
+  check.optional("dx", args.dx, {tokens, hidden}, "as x");
+  check.same_dtype("dx", args.dx, "x", args.x);
+  check.optional("dweight", args.dweight, {vocab, hidden}, "as weight");
+  check.parameter("dweight", args.dweight, args.x);
+  check.optional("dbias", args.dbias, {vocab}, "V of weight");
+  check.parameter("dbias", args.dbias, args.x);
+  struct Named {
+    const char* name;
+    const Tensor& t;
+  };
+  const Named gradients[] = {{"dx", args.dx}, {"dweight", args.dweight}, {"dbias", args.dbias}};
+  const Named others[] = {{"x", args.x},
+                          {"weight", args.weight},
+                          {"bias", args.bias},
+                          {"target", args.target},
+                          {"class_weight", args.class_weight},
+                          {"token_scale", args.token_scale},
+                          {"dloss", args.dloss},
+                          {"loss", args.out.loss},
+                          {"z_loss", args.out.z_loss},
+                          {"accuracy", args.out.accuracy},
+                          {"predicted", args.out.predicted},
+                          {"lse", args.out.lse}};
+  for (const Named& g : gradients) {
+    check.writable(g.name, g.t);
+    for (const Named& other : others) check.apart(g.name, g.t, other.name, other.t);
+    for (const Named& other : gradients) {
+      if (&other != &g) check.apart(g.name, g.t, other.name, other.t);
+    }
+  }
+  if (args.chunk.tokens < 0) check.fail("'chunk.tokens' is negative", "0 or more", std::to_string(args.chunk.tokens));
+  if (args.chunk.budget_bytes < 0) {
+    check.fail("'chunk.budget_bytes' is negative", "0 or more", std::to_string(args.chunk.budget_bytes));
+  }
+  FusedLinearCrossEntropyForward resolved = args;
+  resolved.chunk = {.tokens =
+                        chunk_tokens(args.chunk, ctx.device, tokens, hidden, vocab, logit_bytes(ctx, args.x.dtype))};
+  return resolved;
+}
+
+}  // namespace
+
+int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64_t hidden, int64_t vocab,
+                     int64_t logit_bytes) {
+  const int64_t all = std::max<int64_t>(1, tokens);
+  vocab = std::max<int64_t>(1, vocab);
+  hidden = std::max<int64_t>(1, hidden);
+  if (rule.tokens > 0) return std::min(rule.tokens, all);
+  if (rule.liger) {
+    const int64_t chunk = ceil_div(all, ceil_div(vocab, hidden));
+    return std::min<int64_t>(all, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(chunk))));
+  }
+  const int64_t budget =
+      rule.budget_bytes > 0 ? rule.budget_bytes : (device.kind == DeviceKind::cuda ? kGpuBudget : kCpuBudget);
+  // Tiles of a GEMM: 128 rows on a GPU, a few registers' worth on a CPU.
+  const int64_t tile = device.kind == DeviceKind::cuda ? 128 : 16;
+  int64_t largest = std::max<int64_t>(1, budget / logit_bytes / vocab);
+  if (largest >= all) return all;
+  if (largest > tile) largest = largest / tile * tile;
+  // As many chunks as that needs, of equal size, rounded up to tiles (which stays within `largest`).
+  const int64_t even = ceil_div(all, ceil_div(all, largest));
+  return largest > tile ? std::min(largest, ceil_div(even, tile) * tile) : even;
+}
+
+void fused_linear_cross_entropy_forward(const Context& ctx, const FusedLinearCrossEntropyForward& args) {
+  constexpr const char* kOp = "fused_linear_cross_entropy_forward";
+  route(ctx, checked(kOp, ctx, args), args.x.dtype, &Backend::fused_linear_cross_entropy_forward, kOp);
+}
+
+void fused_linear_cross_entropy_backward(const Context& ctx, const FusedLinearCrossEntropyForward& args) {
+  constexpr const char* kOp = "fused_linear_cross_entropy_backward";
+  FusedLinearCrossEntropyForward gradients_only = args;
+  gradients_only.out = {};
+  if (!args.dloss) Check(kOp, ctx).fail("'dloss' is missing", "a tensor of one value or one per token");
+  route(ctx, checked(kOp, ctx, gradients_only), args.x.dtype, &Backend::fused_linear_cross_entropy_backward, kOp);
+}
+
+}  // namespace tigon::ops
