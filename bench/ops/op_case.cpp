@@ -31,7 +31,7 @@ std::vector<int64_t> parse_shape(const std::string& op, const std::string& text,
 
 const std::vector<OpTable>& all_tables() {
   static const std::vector<OpTable> tables = {
-      rmsnorm_table(),
+      rmsnorm_table(), embedding_table(), attention_table(), adamw_table(), global_norm_table(),
   };
   return tables;
 }

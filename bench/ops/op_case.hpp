@@ -36,6 +36,8 @@ struct Slot {
   Fill fill{};
   // An input that has a gradient "d<name>", written by backward; or an output whose gradient "d<name>" backward reads.
   bool differentiable = false;
+  bool in_place = false;    // an input that forward writes over: what it then holds is a result
+  bool fused_only = false;  // an output that the unfused form does not report
 };
 
 // The tensors of one case by name. Asking for a name that is not there gives an absent tensor.
@@ -78,6 +80,14 @@ struct OpCase {
   std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
   // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
   double tolerance = 4.0;
+  // The same for f32, where the op's own arithmetic shows instead of the storage type's rounding (sums that cancel).
+  // 0: tolerance.
+  double f32_tolerance = 0.0;
+  // In f64 only the formula is at stake, so there is room for any order of summation.
+  double tolerance_for(DType dtype) const {
+    if (dtype == DType::f64) return 1e4 * tolerance;
+    return dtype == DType::f32 && f32_tolerance > 0 ? f32_tolerance : tolerance;
+  }
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
 };
 
@@ -94,6 +104,10 @@ struct OpTable {
 std::vector<int64_t> parse_shape(const std::string& op, const std::string& text, size_t count, const std::string& help);
 
 OpTable rmsnorm_table();
+OpTable embedding_table();
+OpTable attention_table();
+OpTable adamw_table();
+OpTable global_norm_table();
 
 // Every op, in the order of the documentation.
 const std::vector<OpTable>& all_tables();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -113,6 +114,11 @@ CaseData::CaseData(const OpCase& op_case, DType dtype, DType rounding, Layout la
     (void)allocate(slot, slot.name, layout);
     results_.push_back(slot.name);
   }
+  for (const Slot& slot : case_.inputs) {
+    if (!slot.in_place) continue;
+    results_.push_back(slot.name);
+    originals_[slot.name] = values(slot.name);
+  }
   if (!case_.backward) return;
   for (const Slot& slot : case_.outputs) {
     if (!slot.differentiable) continue;
@@ -150,7 +156,26 @@ Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layo
   return t;
 }
 
+void CaseData::restore_inputs(const Context& ctx) {
+  if (ctx.measuring()) return;
+  for (const auto& [name, original] : originals_) {
+    for (size_t e = 0; e < original.size(); ++e) set_value(name, static_cast<int64_t>(e), original[e]);
+  }
+}
+
+std::vector<std::string> CaseData::results(Variant variant) const {
+  std::vector<std::string> names = results_;
+  if (variant == Variant::unfused) {
+    std::erase_if(names, [&](const std::string& name) {
+      return std::any_of(case_.outputs.begin(), case_.outputs.end(),
+                         [&](const Slot& slot) { return slot.fused_only && slot.name == name; });
+    });
+  }
+  return names;
+}
+
 void CaseData::run(const Context& ctx, Variant variant) {
+  restore_inputs(ctx);
   if (variant == Variant::fused) {
     case_.forward(ctx, tensors_);
     if (case_.backward) case_.backward(ctx, tensors_);
@@ -240,8 +265,8 @@ void check_against_reference(const OpCase& op_case, DType dtype, Variant variant
   exact.run(ctx);
   CaseData got(op_case, dtype, dtype, layout);
   got.run(ctx, variant);
-  for (const std::string& name : got.results()) {
-    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance);
+  for (const std::string& name : got.results(variant)) {
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance_for(dtype));
   }
 }
 
@@ -254,7 +279,7 @@ void check_full_call(const OpCase& op_case, DType dtype) {
   CaseData got(op_case, dtype, dtype);
   got.run_full(ctx);
   for (const std::string& name : got.results()) {
-    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance);
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance_for(dtype));
   }
 }
 

@@ -10,6 +10,12 @@ const Backend& backend();
 
 void rmsnorm_forward(const Context& ctx, const ops::RmsnormForward& args);
 void rmsnorm_backward(const Context& ctx, const ops::RmsnormBackward& args);
+void embedding_forward(const Context& ctx, const ops::EmbeddingForward& args);
+void embedding_backward(const Context& ctx, const ops::EmbeddingBackward& args);
+void attention_forward(const Context& ctx, const ops::AttentionForward& args);
+void attention_backward(const Context& ctx, const ops::AttentionBackward& args);
+void adamw(const Context& ctx, const ops::Adamw& args);
+void global_norm(const Context& ctx, const ops::GlobalNorm& args);
 void unary(const Context& ctx, const ops::Unary& args);
 void binary(const Context& ctx, const ops::Binary& args);
 void reduce(const Context& ctx, const ops::Reduce& args);
