@@ -36,6 +36,8 @@ struct Slot {
   Fill fill{};
   // An input that has a gradient "d<name>", written by backward; or an output whose gradient "d<name>" backward reads.
   bool differentiable = false;
+  bool in_place = false;    // an input that forward writes over: what it then holds is a result
+  bool fused_only = false;  // an output that the unfused form does not report
 };
 
 // The tensors of one case by name. Asking for a name that is not there gives an absent tensor.
@@ -78,8 +80,8 @@ struct OpCase {
   std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
   // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
   double tolerance = 4.0;
-  // What the arithmetic inside may lose whatever the storage type, in units of f32 (of f64 where that is stored): for
-  // ops whose sums are long.
+  // What the arithmetic inside may lose whatever the storage type, in units of f32: for ops whose sums are long
+  // or cancel.
   double arithmetic_tolerance = 0.0;
   // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
   bool unfused_rounds = false;
@@ -103,6 +105,10 @@ OpTable softmax_table();
 OpTable cross_entropy_table();
 OpTable linear_table();
 OpTable fused_linear_cross_entropy_table();
+OpTable embedding_table();
+OpTable attention_table();
+OpTable adamw_table();
+OpTable global_norm_table();
 
 // Every op, in the order of the documentation.
 const std::vector<OpTable>& all_tables();

@@ -21,6 +21,24 @@ std::pair<uintptr_t, uintptr_t> byte_range(const Tensor& t) {
   return {first, first + static_cast<uintptr_t>((last + 1) * size_of(t.dtype))};
 }
 
+// The same elements in fewest dimensions: those of one element dropped, neighbours without a gap between them merged.
+// So heads of a packed buffer, [batch, seq, heads, D], become its column block, [batch·seq, heads·D].
+Tensor merged(const Tensor& t) {
+  Tensor m = t;
+  m.rank = 0;
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.sizes[d] == 1) continue;
+    if (m.rank > 0 && m.strides[m.rank - 1] == t.sizes[d] * t.strides[d]) {
+      m.sizes[m.rank - 1] *= t.sizes[d];
+      m.strides[m.rank - 1] = t.strides[d];
+    } else {
+      m.sizes[m.rank] = t.sizes[d];
+      m.strides[m.rank++] = t.strides[d];
+    }
+  }
+  return m;
+}
+
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
          std::equal(a.strides, a.strides + a.rank, b.strides);
@@ -28,11 +46,12 @@ bool same_layout(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-bool overlap(const Tensor& a, const Tensor& b) {
-  const auto [a_first, a_last] = byte_range(a);
-  const auto [b_first, b_last] = byte_range(b);
+bool overlap(const Tensor& first, const Tensor& second) {
+  const auto [a_first, a_last] = byte_range(first);
+  const auto [b_first, b_last] = byte_range(second);
   if (a_first == a_last || b_first == b_last || a_last <= b_first || b_last <= a_first) return false;
   // Two column blocks of one buffer interleave in memory without sharing elements: compare them within one period.
+  const Tensor a = merged(first), b = merged(second);
   if (a.rank == 2 && b.rank == 2 && size_of(a.dtype) == size_of(b.dtype) && a.strides[0] == b.strides[0] &&
       a.strides[0] > 0 && a.strides[1] == 1 && b.strides[1] == 1) {
     const int64_t period = a.strides[0] * size_of(a.dtype);
@@ -55,10 +74,6 @@ void Check::fail(std::string what, std::string expected, std::string got, std::s
 
 void Check::tensor(const char* name, const Tensor& t, std::initializer_list<int64_t> sizes, const char* why) const {
   if (!t.present()) fail(quoted(name) + " is missing", "a tensor" + (*why ? " " + std::string(why) : ""));
-  if (!is_known(t.dtype)) {
-    fail(quoted(name) + " has an unknown dtype", "a number from 0 to " + std::to_string(kDTypeCount - 1),
-         std::to_string(static_cast<int32_t>(t.dtype)));
-  }
   bool matches = t.rank == static_cast<int32_t>(sizes.size());
   for (int d = 0; matches && d < t.rank; ++d) {
     const int64_t wanted = sizes.begin()[d];
@@ -72,6 +87,18 @@ void Check::tensor(const char* name, const Tensor& t, std::initializer_list<int6
     if (*why) expected += " (" + std::string(why) + ")";
     fail(quoted(name) + " has the wrong shape", expected,
          t.rank <= kMaxRank ? shape_string(t) : "rank " + std::to_string(t.rank));
+  }
+  any_shape(name, t);
+}
+
+void Check::any_shape(const char* name, const Tensor& t) const {
+  if (!t.present()) fail(quoted(name) + " is missing", "a tensor");
+  if (!is_known(t.dtype)) {
+    fail(quoted(name) + " has an unknown dtype", "a number from 0 to " + std::to_string(kDTypeCount - 1),
+         std::to_string(static_cast<int32_t>(t.dtype)));
+  }
+  if (t.rank > kMaxRank) {
+    fail(quoted(name) + " has too many dimensions", "at most " + std::to_string(kMaxRank), std::to_string(t.rank));
   }
   // Sizes and extent must be countable before anything multiplies them.
   const std::span<const int64_t> t_sizes(t.sizes, static_cast<size_t>(t.rank));

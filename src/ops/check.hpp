@@ -20,6 +20,9 @@ class Check {
   // The same, but absent is fine.
   void optional(const char* name, const Tensor& t, std::initializer_list<int64_t> sizes, const char* why = "") const;
 
+  // A tensor that must be there, of any rank and sizes; the other promises of `tensor`.
+  void any_shape(const char* name, const Tensor& t) const;
+
   // A floating type; `like` fixes it to another tensor's.
   void floating(const char* name, const Tensor& t) const;
   void dtype_is(const char* name, const Tensor& t, DType dtype) const;
@@ -57,8 +60,8 @@ class Check {
   const Context& ctx_;
 };
 
-// Whether two tensors share any element. Exact for equal strides (such as the two halves of a packed buffer), else by
-// range.
-bool overlap(const Tensor& a, const Tensor& b);
+// Whether two tensors share any element. Exact for column blocks of one buffer (the two halves of a packed buffer, the
+// heads of a packed qkv), else by range.
+bool overlap(const Tensor& first, const Tensor& second);
 
 }  // namespace tigon::ops

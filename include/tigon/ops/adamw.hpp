@@ -11,13 +11,19 @@ enum class Rounding : int32_t { nearest = 0, stochastic = 1 };
 // One AdamW update of a flat array of parameters, in f32, in place:
 //   g = grad·grad_scale;  m = β1·m + (1−β1)·g;  v = β2·v + (1−β2)·g²
 //   param −= lr·(m/(1−β1^step) / (sqrt(v/(1−β2^step)) + eps) + weight_decay·param)
-// Stochastic rounding draws Philox(seed, step, tensor_id, element), so it does not depend on how the array is cut.
+// The new m and v enter the parameter before they are rounded to their types. Bits do not depend on the thread count.
+//
+// Stochastic rounding takes 16 random bits r per rounded value: its magnitude is cut to the type, and goes one step up
+// when fraction·2^16 + r >= 2^16, fraction being the part of a step that was cut. So exact values never change and the
+// mean is kept. The bits are a function of (seed, step, tensor_id, element) alone, element = first_element + e: with
+// RandomStream{seed, step, tensor_id}, param takes the low half and m the high half of bits(element), v the low half of
+// bits(element + 2^62). So an update does not depend on how the array is cut.
 struct Adamw {
   Tensor param{};       // [n] f32, bf16 or f16
   Tensor grad{};        // [n] any floating type
   Tensor m{};           // [n] f32 or bf16
   Tensor v{};           // [n] f32 or bf16
-  Tensor param_copy{};  // [n] bf16 or f16, optional: receives the new parameter rounded to nearest
+  Tensor param_copy{};  // [n] f32, bf16 or f16, optional: receives the new param, as stored, to nearest
   Tensor grad_scale{};  // [1] f32, optional: clipping and loss scale; read where the op runs
   double lr = 1e-3;
   double beta1 = 0.9;

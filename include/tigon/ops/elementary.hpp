@@ -8,7 +8,7 @@ namespace tigon::ops {
 // them. Tensors have up to four dimensions and any strides; a stride of 0 repeats an element (broadcasting). Results
 // are rounded to y's type, which may differ from x's. y may be x where shapes agree.
 
-// y = op(alpha·x + beta)
+// y = op(alpha·x + beta). With alpha = 0 x is not read (as in BLAS): that fills y with op(beta).
 enum class UnaryOp : int32_t { copy, square, sqrt, rsqrt, exp, log, tanh, silu, gelu_tanh, gelu_erf };
 struct Unary {
   UnaryOp op = UnaryOp::copy;

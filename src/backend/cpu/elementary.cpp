@@ -6,7 +6,8 @@
 // clang-format off: must follow foreach_target.h
 #include "backend/cpu/cpu_backend.hpp"
 #include "backend/cpu/math-inl.hpp"
-#include "backend/cpu/parallel.hpp"
+#include "backend/cpu/pieces-inl.hpp"
+#include "backend/cpu/rows.hpp"
 // clang-format on
 
 #include <algorithm>
@@ -14,38 +15,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
-
-constexpr int64_t kPiece = 1024;
-
-// n elements of t from p on, as contiguous f32: p itself where it is that already, else a copy in buffer.
-template <class T>
-const float* read_as(const T* p, int64_t stride, int64_t n, float* buffer) {
-  if (stride == 1) {
-    for_row(n, [&](int64_t j, auto part) HWY_ATTR { store(load(p + j, part), buffer + j, part); });
-  } else {
-    for (int64_t j = 0; j < n; ++j) buffer[j] = static_cast<float>(p[j * stride]);
-  }
-  return buffer;
-}
-
-const float* read_piece(const Tensor& t, int64_t offset, int64_t stride, int64_t n, float* buffer) {
-  if (t.dtype == DType::f32 && stride == 1) return t.as<float>() + offset;
-  if (t.dtype == DType::f32) return read_as(t.as<float>() + offset, stride, n, buffer);
-  if (t.dtype == DType::bf16) return read_as(t.as<bf16>() + offset, stride, n, buffer);
-  return read_as(t.as<f16>() + offset, stride, n, buffer);
-}
-
-void write_piece(const float* values, const Tensor& t, int64_t offset, int64_t stride, int64_t n) {
-  with_type(t.dtype, [&](auto* type) HWY_ATTR {
-    using T = std::remove_pointer_t<decltype(type)>;
-    T* p = t.as<T>() + offset;
-    if (stride == 1) {
-      for_row(n, [&](int64_t j, auto part) HWY_ATTR { store(load(values + j, part), p + j, part); });
-    } else {
-      for (int64_t j = 0; j < n; ++j) p[j * stride] = T(values[j]);
-    }
-  });
-}
 
 template <class F>
 void map_row(const float* x, float* y, int64_t n, const F& f) {
@@ -57,7 +26,8 @@ void UnaryPiece(const ops::Unary& args, int64_t x_offset, int64_t y_offset, int6
   HWY_ALIGN float in[kPiece];
   HWY_ALIGN float out[kPiece];
   const D d;
-  const float* x = read_piece(args.x, x_offset, x_stride, n, in);
+  if (args.alpha == 0) std::fill_n(in, n, 0.0f);
+  const float* x = args.alpha == 0 ? in : read_piece(args.x, x_offset, x_stride, n, in);
   float* y = args.y.dtype == DType::f32 && y_stride == 1 ? args.y.as<float>() + y_offset : out;
   const V alpha = set(static_cast<float>(args.alpha)), beta = set(static_cast<float>(args.beta));
   const auto apply = [&](const auto& f)
@@ -176,10 +146,6 @@ void for_pieces(const Context& ctx, const Tensor& t, const Body& body) {
 }
 
 int64_t last_stride(const Tensor& t) { return t.rank == 0 ? 1 : t.strides[t.rank - 1]; }
-
-int64_t index_at(const Tensor& t, int64_t i) {
-  return t.dtype == DType::i32 ? t.as<int32_t>()[i * t.strides[0]] : t.as<int64_t>()[i * t.strides[0]];
-}
 
 float read_element(const Tensor& t, int64_t offset) {
   switch (t.dtype) {

@@ -11,6 +11,11 @@ T* row(const Tensor& t, int64_t i) {
   return t.as<T>() + i * t.strides[0];
 }
 
+// Element i of a vector of indices, i32 or i64.
+inline int64_t index_at(const Tensor& t, int64_t i) {
+  return t.dtype == DType::i32 ? t.as<int32_t>()[i * t.strides[0]] : t.as<int64_t>()[i * t.strides[0]];
+}
+
 // Whether an output's rows should and can be stored past the cache: large, and every row aligned to a whole vector.
 inline bool streams(const Tensor& t) {
   return larger_than_cache(t.bytes()) && reinterpret_cast<uintptr_t>(t.data) % 64 == 0 &&

@@ -69,7 +69,8 @@ double apply(ops::BinaryOp op, double a, double b) {
 void unary(const Context& ctx, const ops::Unary& args) {
   if (ctx.measuring()) return;
   for_elements(args.y, args.x, args.x, [&](int64_t y, int64_t x, int64_t) {
-    args.y.as<double>()[y] = apply(args.op, args.alpha * args.x.as<double>()[x] + args.beta);
+    const double scaled = args.alpha == 0 ? 0.0 : args.alpha * args.x.as<double>()[x];
+    args.y.as<double>()[y] = apply(args.op, scaled + args.beta);
   });
 }
 
@@ -86,7 +87,11 @@ void reduce(const Context& ctx, const ops::Reduce& args) {
   for (int64_t i = 0; i < x.sizes[0]; ++i) {
     const bool take_max = args.op == ops::ReduceOp::max;
     double value = take_max ? -std::numeric_limits<double>::infinity() : 0.0;
-    for (int64_t j = 0; j < x.sizes[1]; ++j) value = take_max ? std::fmax(value, at(x, i, j)) : value + at(x, i, j);
+    for (int64_t j = 0; j < x.sizes[1]; ++j) {
+      const double element = at(x, i, j);
+      if (!take_max) value += element;
+      if (take_max && (element > value || std::isnan(element))) value = element;
+    }
     at(args.y, i) = args.op == ops::ReduceOp::mean ? value / static_cast<double>(x.sizes[1]) : value;
   }
 }

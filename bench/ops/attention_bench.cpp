@@ -1,0 +1,77 @@
+#include "op_case.hpp"
+
+namespace tigon::bench {
+
+namespace {
+
+struct AttentionSizes {
+  int64_t batch, seq, heads, kv_heads, dim;
+};
+
+OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const std::string& flags) {
+  OpCase c;
+  c.op = "attention";
+  c.shape = std::to_string(n.batch) + "x" + std::to_string(n.seq) + "x" + std::to_string(n.heads) + "x" +
+            std::to_string(n.kv_heads) + "x" + std::to_string(n.dim);
+  c.flags = flags;
+  c.inputs = {{.name = "q", .sizes = {n.batch, n.seq, n.heads, n.dim}, .differentiable = true},
+              {.name = "k", .sizes = {n.batch, n.seq, n.kv_heads, n.dim}, .differentiable = true},
+              {.name = "v", .sizes = {n.batch, n.seq, n.kv_heads, n.dim}, .differentiable = true}};
+  c.outputs = {{.name = "o", .sizes = {n.batch, n.seq, n.heads, n.dim}, .differentiable = true},
+               {.name = "lse", .sizes = {n.batch, n.heads, n.seq}, .role = Role::statistic, .fused_only = true}};
+  const auto forward_args = [=](const Tensors& t) {
+    return ops::AttentionForward{
+        .q = t["q"], .k = t["k"], .v = t["v"], .o = t["o"], .lse = t["lse"], .scale = scale, .causal = causal};
+  };
+  const auto backward_args = [=](const Tensors& t) {
+    return ops::AttentionBackward{.dout = t["do"],
+                                  .q = t["q"],
+                                  .k = t["k"],
+                                  .v = t["v"],
+                                  .o = t["o"],
+                                  .lse = t["lse"],
+                                  .dq = t["dq"],
+                                  .dk = t["dk"],
+                                  .dv = t["dv"],
+                                  .scale = scale,
+                                  .causal = causal};
+  };
+  c.forward = [=](const Context& ctx, const Tensors& t) { ops::attention_forward(ctx, forward_args(t)); };
+  c.backward = [=](const Context& ctx, const Tensors& t) { ops::attention_backward(ctx, backward_args(t)); };
+  // Two GEMMs forward, five backward, over the pairs of query and key that see each other.
+  const int64_t pairs = n.batch * n.heads * (causal ? n.seq * (n.seq + 1) / 2 : n.seq * n.seq);
+  const int64_t q_elements = n.batch * n.seq * n.heads * n.dim, k_elements = n.batch * n.seq * n.kv_heads * n.dim;
+  const int64_t statistics = 4 * n.batch * n.seq * n.heads;
+  c.forward_work = [=](int64_t size) {
+    return Work{.bytes = size * 2 * (q_elements + k_elements) + statistics, .flops = 4 * pairs * n.dim};
+  };
+  c.backward_work = [=](int64_t size) {
+    return Work{.bytes = size * 4 * (q_elements + k_elements) + statistics, .flops = 10 * pairs * n.dim};
+  };
+  c.arithmetic_tolerance = 48.0;
+  return c;
+}
+
+}  // namespace
+
+OpTable attention_table() {
+  OpTable table{.op = "attention", .shape_help = "BATCHxSEQxHEADSxKVHEADSxD", .bench_shapes = {"2x1024x16x4x64"}};
+  table.make = [help = table.shape_help](const std::string& text) {
+    const auto n = parse_shape("attention", text, 5, help);
+    return attention_case({n[0], n[1], n[2], n[3], n[4]}, true, 0.0, "");
+  };
+  for (const AttentionSizes& n : {AttentionSizes{1, 1, 1, 1, 1},
+                                  {1, 1, 4, 2, 8},
+                                  {2, 5, 3, 1, 7},
+                                  {1, 130, 2, 2, 16},
+                                  {2, 129, 4, 2, 5},
+                                  {1, 70, 24, 1, 3},
+                                  {1, 200, 6, 2, 33}}) {
+    table.test_cases.push_back(attention_case(n, true, 0.0, ""));
+  }
+  table.test_cases.push_back(attention_case({2, 140, 4, 2, 8}, false, 0.0, "not causal"));
+  table.test_cases.push_back(attention_case({1, 33, 2, 1, 8}, true, 0.2, "scale 0.2"));
+  return table;
+}
+
+}  // namespace tigon::bench

@@ -1,0 +1,21 @@
+#include <algorithm>
+#include <cmath>
+
+#include "backend/reference/reference_backend.hpp"
+
+namespace tigon::reference {
+
+void global_norm(const Context& ctx, const ops::GlobalNorm& args) {
+  if (ctx.measuring()) return;
+  double squares = 0;
+  for (const Tensor& t : args.tensors) {
+    for (int64_t e = 0; e < t.elements(); ++e) squares += t.as<double>()[e] * t.as<double>()[e];
+  }
+  const double norm = std::abs(args.scale) * std::sqrt(squares);
+  at(args.norm, 0) = norm;
+  if (!args.clip) return;
+  const double factor = args.max_norm > 0 ? std::min(1.0, args.max_norm / (norm + 1e-6)) : 1.0;
+  at(args.clip, 0) = std::isfinite(norm) ? factor * args.scale : 0.0;
+}
+
+}  // namespace tigon::reference
