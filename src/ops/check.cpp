@@ -212,11 +212,20 @@ void Check::apart(const char* out_name, const Tensor& out, const char* name, con
 }
 
 void Check::indices_below(const char* name, const Tensor& t, int64_t limit, const int64_t* except) const {
+  check_indices(name, t, limit, except, false);
+}
+
+void Check::indices_below_or_negative(const char* name, const Tensor& t, int64_t limit) const {
+  check_indices(name, t, limit, nullptr, true);
+}
+
+void Check::check_indices(const char* name, const Tensor& t, int64_t limit, const int64_t* except,
+                          bool negative) const {
   if (ctx_.measuring() || ctx_.device.kind != DeviceKind::cpu) return;
-  const int64_t count = t.elements();
+  const int64_t count = t.elements(), stride = t.rank == 1 ? t.strides[0] : 1;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t value = t.dtype == DType::i32 ? t.as<int32_t>()[i] : t.as<int64_t>()[i];
-    if ((value >= 0 && value < limit) || (except != nullptr && value == *except)) continue;
+    const int64_t value = t.dtype == DType::i32 ? t.as<int32_t>()[i * stride] : t.as<int64_t>()[i * stride];
+    if ((value >= 0 && value < limit) || (value < 0 && negative) || (except != nullptr && value == *except)) continue;
     fail(quoted(name) + " is out of range at position " + std::to_string(i),
          "0 to " + std::to_string(limit - 1) +
              (except != nullptr ? " or the ignore index " + std::to_string(*except) : std::string()),
