@@ -48,7 +48,7 @@ OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const 
   c.backward_work = [=](int64_t size) {
     return Work{.bytes = size * 4 * (q_elements + k_elements) + statistics, .flops = 10 * pairs * n.dim};
   };
-  c.f32_tolerance = 48.0;
+  c.arithmetic_tolerance = 48.0;
   return c;
 }
 

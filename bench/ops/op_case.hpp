@@ -80,14 +80,11 @@ struct OpCase {
   std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
   // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
   double tolerance = 4.0;
-  // The same for f32, where the op's own arithmetic shows instead of the storage type's rounding (sums that cancel).
-  // 0: tolerance.
-  double f32_tolerance = 0.0;
-  // In f64 only the formula is at stake, so there is room for any order of summation.
-  double tolerance_for(DType dtype) const {
-    if (dtype == DType::f64) return 1e4 * tolerance;
-    return dtype == DType::f32 && f32_tolerance > 0 ? f32_tolerance : tolerance;
-  }
+  // What the arithmetic inside may lose whatever the storage type, in units of f32 (of f64 where that is stored): for
+  // ops whose sums are long.
+  double arithmetic_tolerance = 0.0;
+  // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
+  bool unfused_rounds = false;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
 };
 

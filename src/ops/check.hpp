@@ -64,8 +64,7 @@ class Check {
   const Context& ctx_;
 };
 
-// Whether two tensors share any element. Exact for column blocks of one buffer (the two halves of a packed buffer, the
-// heads of a packed qkv), else by range.
-bool overlap(const Tensor& first, const Tensor& second);
+// Whether two tensors share any element. Sees through blocks of one packed buffer with equal strides, else by range.
+bool overlap(const Tensor& a, const Tensor& b);
 
 }  // namespace tigon::ops
