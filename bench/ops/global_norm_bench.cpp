@@ -28,6 +28,7 @@ OpCase global_norm_case(const std::vector<int64_t>& sizes, double max_norm, doub
     with_args(t, [&](const ops::GlobalNorm& args) { ops::unfused::global_norm(ctx, args); });
   };
   c.forward_work = [=](int64_t size) { return Work{.bytes = elements * size}; };
+  c.arithmetic_tolerance = 64.0;
   return c;
 }
 

@@ -82,6 +82,8 @@ struct OpCase {
   double tolerance = 4.0;
   // What the arithmetic inside may lose whatever the storage type, in units of f32: for ops whose sums are long
   // or cancel.
+  // What the arithmetic inside may lose whatever the storage type, in units of f32 (of f64 where that is stored): for
+  // ops whose sums are long.
   double arithmetic_tolerance = 0.0;
   // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
   bool unfused_rounds = false;

@@ -21,45 +21,42 @@ std::pair<uintptr_t, uintptr_t> byte_range(const Tensor& t) {
   return {first, first + static_cast<uintptr_t>((last + 1) * size_of(t.dtype))};
 }
 
-// The same elements in fewest dimensions: those of one element dropped, neighbours without a gap between them merged.
-// So heads of a packed buffer, [batch, seq, heads, D], become its column block, [batch·seq, heads·D].
-Tensor merged(const Tensor& t) {
-  Tensor m = t;
-  m.rank = 0;
-  for (int d = 0; d < t.rank; ++d) {
-    if (t.sizes[d] == 1) continue;
-    if (m.rank > 0 && m.strides[m.rank - 1] == t.sizes[d] * t.strides[d]) {
-      m.sizes[m.rank - 1] *= t.sizes[d];
-      m.strides[m.rank - 1] = t.strides[d];
-    } else {
-      m.sizes[m.rank] = t.sizes[d];
-      m.strides[m.rank++] = t.strides[d];
-    }
-  }
-  return m;
-}
-
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
          std::equal(a.strides, a.strides + a.rank, b.strides);
 }
 
+// Bytes from the first to one past the last element, counting only dimensions that do not step by multiples of period.
+int64_t width_modulo(const Tensor& t, int64_t period) {
+  int64_t width = size_of(t.dtype);
+  for (int d = 0; d < t.rank; ++d) {
+    const int64_t step = t.strides[d] * size_of(t.dtype);
+    if (step % period != 0) width += (t.sizes[d] - 1) * step;
+  }
+  return width;
+}
+
+bool apart_modulo(const Tensor& a, const Tensor& b, int64_t period) {
+  if (period <= 0) return false;
+  const int64_t difference = static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.data)) -
+                             static_cast<int64_t>(reinterpret_cast<uintptr_t>(a.data));
+  const int64_t shift = ((difference % period) + period) % period;
+  return shift >= width_modulo(a, period) && shift + width_modulo(b, period) <= period;
+}
+
 }  // namespace
 
-bool overlap(const Tensor& first, const Tensor& second) {
-  const auto [a_first, a_last] = byte_range(first);
-  const auto [b_first, b_last] = byte_range(second);
+bool overlap(const Tensor& a, const Tensor& b) {
+  const auto [a_first, a_last] = byte_range(a);
+  const auto [b_first, b_last] = byte_range(b);
   if (a_first == a_last || b_first == b_last || a_last <= b_first || b_last <= a_first) return false;
-  // Two column blocks of one buffer interleave in memory without sharing elements: compare them within one period.
-  const Tensor a = merged(first), b = merged(second);
-  if (a.rank == 2 && b.rank == 2 && size_of(a.dtype) == size_of(b.dtype) && a.strides[0] == b.strides[0] &&
-      a.strides[0] > 0 && a.strides[1] == 1 && b.strides[1] == 1) {
-    const int64_t period = a.strides[0] * size_of(a.dtype);
-    const auto difference = static_cast<int64_t>(b_first) - static_cast<int64_t>(a_first);
-    const int64_t shift = ((difference % period) + period) % period;
-    const int64_t a_width = a.sizes[1] * size_of(a.dtype);
-    const int64_t b_width = b.sizes[1] * size_of(b.dtype);
-    return !(shift >= a_width && shift + b_width <= period);
+  // Blocks of one packed buffer interleave in memory without sharing elements (a and b of a gated MLP, q and k of a
+  // fused projection). Fold the addresses by a stride: dimensions that step by its multiples vanish, and what is left
+  // of either tensor is one interval.
+  for (const Tensor* t : {&a, &b}) {
+    for (int d = 0; d < t->rank; ++d) {
+      if (t->sizes[d] > 1 && apart_modulo(a, b, t->strides[d] * size_of(t->dtype))) return false;
+    }
   }
   return true;
 }
@@ -212,11 +209,20 @@ void Check::apart(const char* out_name, const Tensor& out, const char* name, con
 }
 
 void Check::indices_below(const char* name, const Tensor& t, int64_t limit, const int64_t* except) const {
+  check_indices(name, t, limit, except, false);
+}
+
+void Check::indices_below_or_negative(const char* name, const Tensor& t, int64_t limit) const {
+  check_indices(name, t, limit, nullptr, true);
+}
+
+void Check::check_indices(const char* name, const Tensor& t, int64_t limit, const int64_t* except,
+                          bool negative) const {
   if (ctx_.measuring() || ctx_.device.kind != DeviceKind::cpu) return;
-  const int64_t count = t.elements();
+  const int64_t count = t.elements(), stride = t.rank == 1 ? t.strides[0] : 1;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t value = t.dtype == DType::i32 ? t.as<int32_t>()[i] : t.as<int64_t>()[i];
-    if ((value >= 0 && value < limit) || (except != nullptr && value == *except)) continue;
+    const int64_t value = t.dtype == DType::i32 ? t.as<int32_t>()[i * stride] : t.as<int64_t>()[i * stride];
+    if ((value >= 0 && value < limit) || (value < 0 && negative) || (except != nullptr && value == *except)) continue;
     fail(quoted(name) + " is out of range at position " + std::to_string(i),
          "0 to " + std::to_string(limit - 1) +
              (except != nullptr ? " or the ignore index " + std::to_string(*except) : std::string()),

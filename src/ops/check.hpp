@@ -44,6 +44,8 @@ class Check {
 
   // Every value of a host index tensor is in [0, limit) or equals `except`.
   void indices_below(const char* name, const Tensor& t, int64_t limit, const int64_t* except = nullptr) const;
+  // The same where every negative value means "none".
+  void indices_below_or_negative(const char* name, const Tensor& t, int64_t limit) const;
 
   void finite(const char* name, double value) const;
   void in_range(const char* name, double value, double low, double high) const;
@@ -56,12 +58,13 @@ class Check {
   [[noreturn]] void fail(std::string what, std::string expected = {}, std::string got = {}, std::string fix = {}) const;
 
  private:
+  void check_indices(const char* name, const Tensor& t, int64_t limit, const int64_t* except, bool negative) const;
+
   const char* op_;
   const Context& ctx_;
 };
 
-// Whether two tensors share any element. Exact for column blocks of one buffer (the two halves of a packed buffer, the
-// heads of a packed qkv), else by range.
-bool overlap(const Tensor& first, const Tensor& second);
+// Whether two tensors share any element. Sees through blocks of one packed buffer with equal strides, else by range.
+bool overlap(const Tensor& a, const Tensor& b);
 
 }  // namespace tigon::ops

@@ -66,6 +66,7 @@ void gather(const Context& ctx, const Gather& args) {
   check.floating("y", args.y);
   if ((args.x.dtype == DType::f64) != (args.y.dtype == DType::f64)) check.fail("f64 does not mix with other types");
   check.apart("y", args.y, "x", args.x);
+  check.indices_below_or_negative("index", args.index, args.x.sizes[1]);
   route(ctx, args, args.x.dtype, &Backend::gather, "gather");
 }
 
@@ -79,6 +80,7 @@ void scatter_add(const Context& ctx, const ScatterAdd& args) {
   check.floating("x", args.x);
   if ((args.x.dtype == DType::f64) != (args.y.dtype == DType::f64)) check.fail("f64 does not mix with other types");
   check.apart("y", args.y, "x", args.x);
+  check.indices_below_or_negative("index", args.index, args.y.sizes[1]);
   route(ctx, args, args.y.dtype, &Backend::scatter_add, "scatter_add");
 }
 

@@ -40,7 +40,7 @@ struct Reduce {
 };
 void reduce(const Context& ctx, const Reduce& args);
 
-// y_i = x[i, index_i]; negative indices give 0.
+// y_i = x[i, index_i]; negative indices give 0. On a CPU an index beyond the columns is an error.
 struct Gather {
   Tensor x{};      // [rows, columns]
   Tensor index{};  // [rows] i32 or i64

@@ -37,8 +37,8 @@ void UnaryPiece(const ops::Unary& args, int64_t x_offset, int64_t y_offset, int6
     case ops::UnaryOp::square: apply([](V v) HWY_ATTR { return hn::Mul(v, v); }); break;
     case ops::UnaryOp::sqrt: apply([](V v) HWY_ATTR { return hn::Sqrt(v); }); break;
     case ops::UnaryOp::rsqrt: apply([](V v) HWY_ATTR { return hn::Div(set(1.0f), hn::Sqrt(v)); }); break;
-    case ops::UnaryOp::exp: apply([&](V v) HWY_ATTR { return hn::Exp(d, v); }); break;
-    case ops::UnaryOp::log: apply([&](V v) HWY_ATTR { return hn::Log(d, v); }); break;
+    case ops::UnaryOp::exp: apply([](V v) HWY_ATTR { return full_exp(v); }); break;
+    case ops::UnaryOp::log: apply([](V v) HWY_ATTR { return full_log(v); }); break;
     case ops::UnaryOp::tanh: apply([&](V v) HWY_ATTR { return hn::Tanh(d, v); }); break;
     case ops::UnaryOp::silu: apply([](V v) HWY_ATTR { return silu(v).value; }); break;
     case ops::UnaryOp::gelu_tanh: apply([](V v) HWY_ATTR { return gelu_tanh(v).value; }); break;

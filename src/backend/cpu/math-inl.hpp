@@ -34,6 +34,19 @@ TIGON_SIMD V exp_nonpositive(V x) {
   return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, hn::BitCast(d, exponent)));
 }
 
+// e^x and ln x for every x. Highway's own lose NaN and wrap around beyond the range of the result.
+TIGON_SIMD V full_exp(V x) {
+  const V inside = hn::Max(set(-104.0f), hn::Min(x, set(89.0f)));
+  const V e = hn::IfThenElse(hn::Gt(x, set(88.72283f)), hn::Inf(D()), hn::Exp(D(), inside));
+  return hn::IfThenElse(hn::IsNaN(x), x, e);
+}
+TIGON_SIMD V full_log(V x) {
+  V y = hn::Log(D(), x);
+  y = hn::IfThenElse(hn::Eq(x, zero()), hn::Neg(hn::Inf(D())), y);
+  y = hn::IfThenElse(hn::Eq(x, hn::Inf(D())), x, y);
+  return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::Lt(x, zero())), hn::NaN(D()), y);
+}
+
 // 1 / (1 + e^−x), accurate in both tails.
 TIGON_SIMD V sigmoid(V x) {
   const V e = exp_nonpositive(hn::Neg(hn::Abs(x)));

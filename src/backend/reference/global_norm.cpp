@@ -7,11 +7,12 @@ namespace tigon::reference {
 
 void global_norm(const Context& ctx, const ops::GlobalNorm& args) {
   if (ctx.measuring()) return;
-  double squares = 0;
+  long double squares = 0;  // plain summation of millions of terms in f64 would be no reference
   for (const Tensor& t : args.tensors) {
-    for (int64_t e = 0; e < t.elements(); ++e) squares += t.as<double>()[e] * t.as<double>()[e];
+    for (int64_t e = 0; e < t.elements(); ++e)
+      squares += static_cast<long double>(t.as<double>()[e]) * t.as<double>()[e];
   }
-  const double norm = std::abs(args.scale) * std::sqrt(squares);
+  const double norm = std::abs(args.scale) * static_cast<double>(std::sqrt(squares));
   at(args.norm, 0) = norm;
   if (!args.clip) return;
   const double factor = args.max_norm > 0 ? std::min(1.0, args.max_norm / (norm + 1e-6)) : 1.0;

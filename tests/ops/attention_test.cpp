@@ -1,0 +1,173 @@
+#include "tigon/ops/attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "ops/expect_error.hpp"
+#include "tigon/core/philox.hpp"
+#include "tigon/memory/arena.hpp"
+
+namespace tigon::test {
+namespace {
+
+std::vector<float> normals(int64_t n, uint32_t id) {
+  std::vector<float> values(static_cast<size_t>(n));
+  const RandomStream random{.seed = 3, .tensor = id};
+  for (size_t i = 0; i < values.size(); ++i) values[i] = random.normal(i);
+  return values;
+}
+
+struct AttentionFixture : testing::Test {
+  static constexpr int64_t kSeq = 6, kHeads = 4, kKv = 2, kDim = 8;
+  HeapArena heap;
+  Context ctx{.memory = &heap};
+  std::vector<float> q = normals(kSeq * kHeads * kDim, 0), k = normals(kSeq * kKv * kDim, 1),
+                     v = normals(kSeq * kKv * kDim, 2), dout = normals(kSeq * kHeads * kDim, 3);
+  std::vector<float> o = std::vector<float>(q.size(), -1.0f), lse = std::vector<float>(kSeq * kHeads, -1.0f);
+  std::vector<float> dq = o, dk = std::vector<float>(k.size(), -1.0f), dv = dk;
+
+  Tensor view(std::vector<float>& data, int64_t heads) {
+    return Tensor::contiguous(data.data(), DType::f32, {1, kSeq, heads, kDim});
+  }
+  ops::AttentionForward forward{.q = view(q, kHeads),
+                                .k = view(k, kKv),
+                                .v = view(v, kKv),
+                                .o = view(o, kHeads),
+                                .lse = Tensor::contiguous(lse.data(), DType::f32, {1, kHeads, kSeq})};
+  ops::AttentionBackward backward{.dout = view(dout, kHeads),
+                                  .q = forward.q,
+                                  .k = forward.k,
+                                  .v = forward.v,
+                                  .o = forward.o,
+                                  .lse = forward.lse,
+                                  .dq = view(dq, kHeads),
+                                  .dk = view(dk, kKv),
+                                  .dv = view(dv, kKv)};
+};
+
+TEST_F(AttentionFixture, TheFirstQuerySeesOnlyTheFirstKey) {
+  ops::attention_forward(ctx, forward);
+  for (int64_t h = 0; h < kHeads; ++h) {
+    for (int64_t d = 0; d < kDim; ++d)
+      EXPECT_FLOAT_EQ(o[static_cast<size_t>(h * kDim + d)], v[static_cast<size_t>(h / 2 * kDim + d)]);
+  }
+}
+
+TEST_F(AttentionFixture, LaterKeysDoNotReachEarlierQueries) {
+  ops::attention_forward(ctx, forward);
+  const std::vector<float> before = o;
+  for (size_t i = 4 * kKv * kDim; i < k.size(); ++i) k[i] = v[i] = 100.0f;
+  ops::attention_forward(ctx, forward);
+  const size_t unchanged = 4 * kHeads * kDim;
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + unchanged, o.begin()));
+  EXPECT_NE(before, o);
+}
+
+TEST_F(AttentionFixture, HeadsOfOnePackedBufferGiveTheSameBits) {
+  ops::attention_forward(ctx, forward);
+  ops::attention_backward(ctx, backward);
+  constexpr int64_t kWidth = (kHeads + 2 * kKv) * kDim;
+  std::vector<float> packed(kSeq * kWidth), gradient(kSeq * kWidth, -1.0f), out(o.size());
+  const auto part = [&](std::vector<float>& buffer, int64_t first_head, int64_t heads) {
+    Tensor t = Tensor::contiguous(buffer.data() + first_head * kDim, DType::f32, {1, kSeq, heads, kDim});
+    t.strides[1] = kWidth;
+    t.strides[0] = kWidth * kSeq;
+    return t;
+  };
+  for (int64_t i = 0; i < kSeq; ++i) {
+    const auto to = packed.begin() + i * kWidth;
+    std::copy_n(q.begin() + i * kHeads * kDim, kHeads * kDim, to);
+    std::copy_n(k.begin() + i * kKv * kDim, kKv * kDim, to + kHeads * kDim);
+    std::copy_n(v.begin() + i * kKv * kDim, kKv * kDim, to + (kHeads + kKv) * kDim);
+  }
+  forward.q = backward.q = part(packed, 0, kHeads);
+  forward.k = backward.k = part(packed, kHeads, kKv);
+  forward.v = backward.v = part(packed, kHeads + kKv, kKv);
+  forward.o = backward.o = view(out, kHeads);
+  backward.dq = part(gradient, 0, kHeads);
+  backward.dk = part(gradient, kHeads, kKv);
+  backward.dv = part(gradient, kHeads + kKv, kKv);
+  ops::attention_forward(ctx, forward);
+  ops::attention_backward(ctx, backward);
+  EXPECT_EQ(out, o);
+  for (int64_t i = 0; i < kSeq; ++i) {
+    const auto from = gradient.begin() + i * kWidth;
+    EXPECT_TRUE(std::equal(from, from + kHeads * kDim, dq.begin() + i * kHeads * kDim));
+    EXPECT_TRUE(std::equal(from + kHeads * kDim, from + (kHeads + kKv) * kDim, dk.begin() + i * kKv * kDim));
+    EXPECT_TRUE(std::equal(from + (kHeads + kKv) * kDim, from + kWidth, dv.begin() + i * kKv * kDim));
+  }
+}
+
+TEST_F(AttentionFixture, ScoresOfAnySizeDoNotOverflow) {
+  for (float& value : q) value *= 1e3f;
+  ops::attention_forward(ctx, forward);
+  for (const float value : o) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST_F(AttentionFixture, NaNShowsInWhatItTouches) {
+  for (std::vector<float>* input : {&q, &k, &v}) {
+    const float kept = (*input)[0];
+    (*input)[0] = std::numeric_limits<float>::quiet_NaN();
+    ops::attention_forward(ctx, forward);
+    EXPECT_TRUE(std::isnan(o[0]));
+    ops::attention_backward(ctx, backward);
+    EXPECT_TRUE(std::isnan(dq[0]));
+    (*input)[0] = kept;
+  }
+}
+
+TEST(Attention, NeverHoldsTheScoreMatrix) {
+  constexpr int64_t kSeq = 8192, kDim = 64;
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  const Context ctx{.threads = 1, .memory = &measure};
+  const Tensor x = Tensor::contiguous(nullptr, DType::bf16, {1, kSeq, 1, kDim});
+  const Tensor lse = Tensor::contiguous(nullptr, DType::f32, {1, 1, kSeq});
+  ops::attention_forward(ctx, {.q = x, .k = x, .v = x, .o = x, .lse = lse});
+  EXPECT_LT(ledger.peak_bytes(), 1 << 20);  // one block of scores and its rows
+  ops::attention_backward(ctx, {.dout = x, .q = x, .k = x, .v = x, .o = x, .lse = lse, .dq = x, .dk = x, .dv = x});
+  EXPECT_LT(ledger.peak_bytes(), 2 * kSeq * kDim * 4 + (1 << 20));  // and dk, dv in f32
+  EXPECT_LT(ledger.peak_bytes(), kSeq * kSeq * 2 / 16);
+}
+
+TEST_F(AttentionFixture, BadArgumentsAreNamedAndNothingIsWritten) {
+  const auto refuse = [&](auto change, const char* text) {
+    ops::AttentionForward bad = forward;
+    change(bad);
+    expect_error([&] { ops::attention_forward(ctx, bad); }, ErrorCode::invalid_argument, text);
+    EXPECT_EQ(o, std::vector<float>(o.size(), -1.0f));
+  };
+  refuse([](auto& a) { a.q = {}; }, "'q' is missing");
+  refuse([](auto& a) { a.q.rank = 3; }, "'q' has the wrong shape");
+  refuse([](auto& a) { a.q.dtype = DType::i32; }, "'q' has the wrong type");
+  refuse([](auto& a) { a.q.strides[3] = 2; }, "gap between neighbouring elements");
+  refuse([](auto& a) { a.k.sizes[3] = 4; }, "'k' has the wrong shape");
+  refuse([](auto& a) { a.k.sizes[2] = a.v.sizes[2] = 3; }, "a multiple of kv_heads, got 4 heads, 3 kv_heads");
+  refuse([](auto& a) { a.k.data = nullptr; }, "null data pointer");
+  refuse([](auto& a) { a.v.sizes[2] = 1; }, "'v' has the wrong shape");
+  refuse([](auto& a) { a.v.dtype = DType::bf16; }, "'v' has the wrong type");
+  refuse([](auto& a) { a.o.data = static_cast<std::byte*>(a.o.data) + 1; }, "misaligned");
+  refuse([](auto& a) { a.o.data = a.q.data; }, "'o' overlaps 'q'");
+  refuse([](auto& a) { a.o.strides[1] = 0; }, "share memory");
+  refuse([](auto& a) { a.lse.sizes[1] = 2; }, "'lse' has the wrong shape");
+  refuse([](auto& a) { a.lse.dtype = DType::bf16; }, "'lse' has the wrong type");
+  refuse([](auto& a) { a.scale = NAN; }, "'scale' is not finite");
+  backward.dk = backward.dv;
+  expect_error([&] { ops::attention_backward(ctx, backward); }, ErrorCode::invalid_argument, "'dk' overlaps 'dv'");
+  backward.lse = {};
+  expect_error([&] { ops::attention_backward(ctx, backward); }, ErrorCode::invalid_argument, "'lse' is missing");
+}
+
+TEST_F(AttentionFixture, WorksOnNoTokensAndWithoutLse) {
+  forward.lse = {};
+  ops::attention_forward(ctx, forward);
+  EXPECT_NE(o[0], -1.0f);
+  for (Tensor* t : {&forward.q, &forward.k, &forward.v, &forward.o}) t->sizes[1] = 0;
+  ops::attention_forward(ctx, forward);
+}
+
+}  // namespace
+}  // namespace tigon::test
