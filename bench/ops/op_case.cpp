@@ -31,7 +31,7 @@ std::vector<int64_t> parse_shape(const std::string& op, const std::string& text,
 
 const std::vector<OpTable>& all_tables() {
   static const std::vector<OpTable> tables = {
-      rmsnorm_table(),
+      rmsnorm_table(), add_rmsnorm_table(), layernorm_table(), rope_table(), swiglu_table(), geglu_table(),
   };
   return tables;
 }

@@ -24,9 +24,11 @@ enum class Role {
 struct Fill {
   double mean = 0.0;
   double deviation = 1.0;
+  double grid = 0.0;  // when set, rounded to a multiple of it: sums of such values are exact also in 16 bits
   int64_t limit = 1;
   double ignored = 0.0;
-  bool sequence = false;  // 0, 1, 2, … modulo limit instead of random
+  bool sequence = false;                           // 0, 1, 2, … modulo limit instead of random
+  std::function<double(int64_t element)> value{};  // given element by element instead, row-major
 };
 
 struct Slot {
@@ -78,6 +80,8 @@ struct OpCase {
   std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
   // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
   double tolerance = 4.0;
+  // Size of the terms that cancel in a result (tests only); it counts like rms(exact).
+  double cancelling = 0.0;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
 };
 
@@ -94,6 +98,11 @@ struct OpTable {
 std::vector<int64_t> parse_shape(const std::string& op, const std::string& text, size_t count, const std::string& help);
 
 OpTable rmsnorm_table();
+OpTable add_rmsnorm_table();
+OpTable layernorm_table();
+OpTable rope_table();
+OpTable swiglu_table();
+OpTable geglu_table();
 
 // Every op, in the order of the documentation.
 const std::vector<OpTable>& all_tables();

@@ -26,21 +26,37 @@ bool same_layout(const Tensor& a, const Tensor& b) {
          std::equal(a.strides, a.strides + a.rank, b.strides);
 }
 
+// Bytes from the first to one past the last element, counting only dimensions that do not step by multiples of period.
+int64_t width_modulo(const Tensor& t, int64_t period) {
+  int64_t width = size_of(t.dtype);
+  for (int d = 0; d < t.rank; ++d) {
+    const int64_t step = t.strides[d] * size_of(t.dtype);
+    if (step % period != 0) width += (t.sizes[d] - 1) * step;
+  }
+  return width;
+}
+
+bool apart_modulo(const Tensor& a, const Tensor& b, int64_t period) {
+  if (period <= 0) return false;
+  const int64_t difference = static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.data)) -
+                             static_cast<int64_t>(reinterpret_cast<uintptr_t>(a.data));
+  const int64_t shift = ((difference % period) + period) % period;
+  return shift >= width_modulo(a, period) && shift + width_modulo(b, period) <= period;
+}
+
 }  // namespace
 
 bool overlap(const Tensor& a, const Tensor& b) {
   const auto [a_first, a_last] = byte_range(a);
   const auto [b_first, b_last] = byte_range(b);
   if (a_first == a_last || b_first == b_last || a_last <= b_first || b_last <= a_first) return false;
-  // Two column blocks of one buffer interleave in memory without sharing elements: compare them within one period.
-  if (a.rank == 2 && b.rank == 2 && size_of(a.dtype) == size_of(b.dtype) && a.strides[0] == b.strides[0] &&
-      a.strides[0] > 0 && a.strides[1] == 1 && b.strides[1] == 1) {
-    const int64_t period = a.strides[0] * size_of(a.dtype);
-    const auto difference = static_cast<int64_t>(b_first) - static_cast<int64_t>(a_first);
-    const int64_t shift = ((difference % period) + period) % period;
-    const int64_t a_width = a.sizes[1] * size_of(a.dtype);
-    const int64_t b_width = b.sizes[1] * size_of(b.dtype);
-    return !(shift >= a_width && shift + b_width <= period);
+  // Blocks of one packed buffer interleave in memory without sharing elements (a and b of a gated MLP, q and k of a
+  // fused projection). Fold the addresses by a stride: dimensions that step by its multiples vanish, and what is left
+  // of either tensor is one interval.
+  for (const Tensor* t : {&a, &b}) {
+    for (int d = 0; d < t->rank; ++d) {
+      if (t->sizes[d] > 1 && apart_modulo(a, b, t->strides[d] * size_of(t->dtype))) return false;
+    }
   }
   return true;
 }

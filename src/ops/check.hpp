@@ -57,8 +57,7 @@ class Check {
   const Context& ctx_;
 };
 
-// Whether two tensors share any element. Exact for equal strides (such as the two halves of a packed buffer), else by
-// range.
+// Whether two tensors share any element. Sees through blocks of one packed buffer with equal strides, else by range.
 bool overlap(const Tensor& a, const Tensor& b);
 
 }  // namespace tigon::ops

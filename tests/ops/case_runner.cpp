@@ -60,17 +60,19 @@ int64_t element_offset(const Tensor& t, int64_t element) {
 }
 
 double fill_value(const bench::Fill& fill, Role role, const RandomStream& random, int64_t element) {
+  if (fill.value) return fill.value(element);
   if (role == Role::index) {
     if (fill.sequence) return static_cast<double>(element % fill.limit);
     if (random.uniform(static_cast<uint64_t>(2 * element)) < fill.ignored) return -100;
     return std::floor(random.uniform(static_cast<uint64_t>(2 * element + 1)) * static_cast<double>(fill.limit));
   }
-  return fill.mean + fill.deviation * random.normal(static_cast<uint64_t>(element));
+  const double value = fill.mean + fill.deviation * random.normal(static_cast<uint64_t>(element));
+  return fill.grid > 0 ? std::round(value / fill.grid) * fill.grid : value;
 }
 
 // Every f16/bf16 result of `got` against `exact`, in units of its own type.
 void compare(const std::string& what, const Tensor& t, const std::vector<double>& got, const std::vector<double>& exact,
-             DType storage, double tolerance) {
+             DType storage, const OpCase& op_case) {
   ASSERT_EQ(got.size(), exact.size()) << what;
   if (is_index(t.dtype)) {
     EXPECT_EQ(got, exact) << what;
@@ -82,7 +84,7 @@ void compare(const std::string& what, const Tensor& t, const std::vector<double>
   // A statistic in f32 still comes from f32 arithmetic on storage-type inputs: the inputs are identical, so f32's unit.
   const double unit = t.dtype == storage ? epsilon(storage) : epsilon(DType::f32) * 16;
   for (size_t i = 0; i < got.size(); ++i) {
-    const double allowed = tolerance * unit * (std::abs(exact[i]) + rms);
+    const double allowed = op_case.tolerance * unit * (std::abs(exact[i]) + rms + op_case.cancelling);
     ASSERT_LE(std::abs(got[i] - exact[i]), allowed)
         << what << " element " << i << ": got " << got[i] << ", exact " << exact[i];
   }
@@ -137,9 +139,13 @@ Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layo
   int64_t first = 0;
   if (layout == Layout::odd) {
     first = 1;
-    if (slot.role == Role::storage && t.rank == 2) {
-      t.strides[0] = slot.sizes[1] + 3;
-      elements = slot.sizes[0] * t.strides[0];
+    if (slot.role == Role::storage && t.rank >= 2) {
+      int64_t stride = t.sizes[t.rank - 1] + 3;
+      for (int d = t.rank - 2; d >= 0; --d) {
+        t.strides[d] = stride;
+        stride *= t.sizes[d];
+      }
+      elements = stride;
     }
   }
   memory_.emplace_back(static_cast<size_t>((elements + first) * unit + kMemoryAlignment), std::byte{0xff});
@@ -241,7 +247,7 @@ void check_against_reference(const OpCase& op_case, DType dtype, Variant variant
   CaseData got(op_case, dtype, dtype, layout);
   got.run(ctx, variant);
   for (const std::string& name : got.results()) {
-    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance);
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case);
   }
 }
 
@@ -254,7 +260,7 @@ void check_full_call(const OpCase& op_case, DType dtype) {
   CaseData got(op_case, dtype, dtype);
   got.run_full(ctx);
   for (const std::string& name : got.results()) {
-    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case.tolerance);
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case);
   }
 }
 

@@ -13,14 +13,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
 
+// Adding it rounds a number below 2^22 to an integer and leaves that in the low bits: rounding and conversion at once.
+constexpr float kRoundingMagic = 12582912.0f;  // 1.5·2^23
+
+// 2^n for the integer n in the low bits of `shifted` = n + kRoundingMagic.
+TIGON_SIMD V power_of_two(V shifted) {
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, shifted), hn::Set(di, 127))));
+}
+
 // e^x for x <= 0, within 2 ulp; 0 below −87.3 (where f32 would go subnormal), NaN stays NaN. The softmax and the
 // sigmoid need no other range, and the range saves the overflow handling.
 TIGON_SIMD V exp_nonpositive(V x) {
-  const D d;
-  const hn::RebindToSigned<D> di;
   const V floor_x = set(-87.3f);
   const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
-  const V n = hn::Round(hn::Mul(clamped, set(1.44269504f)));
+  const V shifted = hn::MulAdd(clamped, set(1.44269504f), set(kRoundingMagic));
+  const V n = hn::Sub(shifted, set(kRoundingMagic));
   V r = hn::NegMulAdd(n, set(0.693359375f), clamped);  // ln 2 in two pieces, the first exact in few bits
   r = hn::NegMulAdd(n, set(-2.12194440e-4f), r);
   V p = set(1.9875691500e-4f);
@@ -30,16 +38,34 @@ TIGON_SIMD V exp_nonpositive(V x) {
   p = hn::MulAdd(p, r, set(1.6666665459e-1f));
   p = hn::MulAdd(p, r, set(5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, hn::BitCast(d, exponent)));
+  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, power_of_two(shifted)));
 }
 
-// 1 / (1 + e^−x), accurate in both tails.
-TIGON_SIMD V sigmoid(V x) {
-  const V e = exp_nonpositive(hn::Neg(hn::Abs(x)));
+// 2^x for x <= 0, within 2 ulp; 0 below −126, NaN stays NaN. Cheaper than e^x, for exponents that are a product anyway
+// and can take the factor log2(e) into a constant.
+TIGON_SIMD V exp2_nonpositive(V x) {
+  const V floor_x = set(-126.0f);
+  const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
+  const V shifted = hn::Add(clamped, set(kRoundingMagic));
+  const V r = hn::Sub(clamped, hn::Sub(shifted, set(kRoundingMagic)));
+  V p = set(1.5345812e-4f);  // relative minimax fit on [−½, ½]
+  p = hn::MulAdd(p, r, set(1.3399931e-3f));
+  p = hn::MulAdd(p, r, set(9.6184890e-3f));
+  p = hn::MulAdd(p, r, set(5.5503286e-2f));
+  p = hn::MulAdd(p, r, set(2.4022646e-1f));
+  p = hn::MulAdd(p, r, set(6.9314718e-1f));
+  p = hn::MulAdd(p, r, set(1.0f));
+  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, power_of_two(shifted)));
+}
+
+// 1 / (1 + e^−|x|) or its complement, from e = e^−|x|: accurate in both tails.
+TIGON_SIMD V sigmoid_from(V x, V e) {
   const V numerator = hn::IfThenElse(hn::Lt(x, zero()), e, set(1.0f));
   return hn::Div(numerator, hn::Add(set(1.0f), e));
 }
+
+// 1 / (1 + e^−x).
+TIGON_SIMD V sigmoid(V x) { return sigmoid_from(x, exp_nonpositive(hn::Neg(hn::Abs(x)))); }
 
 // Φ(x) = ½(1 + erf(x/√2)), the normal distribution, by a Chebyshev fit of erfc (Numerical Recipes, fractional error
 // below 1.2e-7).
@@ -73,12 +99,14 @@ TIGON_SIMD Activation silu(V x) {
   return {hn::Mul(x, s), hn::MulAdd(hn::Mul(x, s), hn::Sub(set(1.0f), s), s)};
 }
 
-// ½(1 + tanh u) is sigmoid(2u), which loses nothing for large negative u.
+// ½(1 + tanh u) is sigmoid(2u), which loses nothing for large negative u; e^−2|u| is a power of two of a polynomial.
 TIGON_SIMD Activation gelu_tanh(V x) {
+  constexpr float kSlope = 1.5957691216f;  // 2√(2/π)
+  constexpr float kLog2E = 1.4426950409f;
   const V x2 = hn::Mul(x, x);
-  const V inner = hn::Mul(set(1.5957691216f), hn::Mul(x, hn::MulAdd(set(0.044715f), x2, set(1.0f))));  // 2u
-  const V s = sigmoid(inner);
-  const V inner_slope = hn::Mul(set(1.5957691216f), hn::MulAdd(set(0.134145f), x2, set(1.0f)));
+  const V bits = hn::Mul(hn::Neg(hn::Abs(x)), hn::MulAdd(set(0.044715f * kSlope * kLog2E), x2, set(kSlope * kLog2E)));
+  const V s = sigmoid_from(x, exp2_nonpositive(bits));
+  const V inner_slope = hn::MulAdd(set(0.134145f * kSlope), x2, set(kSlope));
   return {hn::Mul(x, s), hn::MulAdd(hn::Mul(hn::Mul(x, s), hn::Sub(set(1.0f), s)), inner_slope, s)};
 }
 

@@ -10,6 +10,16 @@ const Backend& backend();
 
 void rmsnorm_forward(const Context& ctx, const ops::RmsnormForward& args);
 void rmsnorm_backward(const Context& ctx, const ops::RmsnormBackward& args);
+void add_rmsnorm_forward(const Context& ctx, const ops::AddRmsnormForward& args);
+void add_rmsnorm_backward(const Context& ctx, const ops::AddRmsnormBackward& args);
+void layernorm_forward(const Context& ctx, const ops::LayernormForward& args);
+void layernorm_backward(const Context& ctx, const ops::LayernormBackward& args);
+void rope_forward(const Context& ctx, const ops::Rope& args);
+void rope_backward(const Context& ctx, const ops::Rope& args);
+void swiglu_forward(const Context& ctx, const ops::SwigluForward& args);
+void swiglu_backward(const Context& ctx, const ops::SwigluBackward& args);
+void geglu_forward(const Context& ctx, const ops::GegluForward& args);
+void geglu_backward(const Context& ctx, const ops::GegluBackward& args);
 void unary(const Context& ctx, const ops::Unary& args);
 void binary(const Context& ctx, const ops::Binary& args);
 void reduce(const Context& ctx, const ops::Reduce& args);
