@@ -6,6 +6,23 @@
 #include "tigon/core/error.hpp"
 #include "tigon/core/version.hpp"
 
+namespace {
+
+// CLI11 alone would only say that a subcommand is required.
+void refuse_unknown_command(const CLI::App& app, const std::string& name) {
+  if (name.starts_with('-')) return;
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == name) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  throw tigon::Error(
+      tigon::ErrorCode::invalid_argument,
+      {.where = {}, .what = "there is no command '" + name + "'", .expected = known, .fix = "See tigon --help."});
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("Tigon: LLM training in little memory", "tigon");
   app.set_version_flag("--version", std::string("tigon ") + tigon::version());
@@ -15,6 +32,7 @@ int main(int argc, char** argv) {
       "--help.");
   tigon::app::add_bench(app);
   try {
+    if (argc > 1) refuse_unknown_command(app, argv[1]);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -24,9 +24,11 @@ enum class Role {
 struct Fill {
   double mean = 0.0;
   double deviation = 1.0;
+  double grid = 0.0;  // when set, rounded to a multiple of it: sums of such values are exact also in 16 bits
   int64_t limit = 1;
   double ignored = 0.0;
-  bool sequence = false;  // 0, 1, 2, … modulo limit instead of random
+  bool sequence = false;                           // 0, 1, 2, … modulo limit instead of random
+  std::function<double(int64_t element)> value{};  // given element by element instead, row-major
 };
 
 struct Slot {
@@ -87,6 +89,8 @@ struct OpCase {
   double arithmetic_tolerance = 0.0;
   // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
   bool unfused_rounds = false;
+  // Size of the terms that cancel in a result (tests only); it counts like rms(exact).
+  double cancelling = 0.0;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
 };
 
@@ -111,6 +115,11 @@ OpTable embedding_table();
 OpTable attention_table();
 OpTable adamw_table();
 OpTable global_norm_table();
+OpTable add_rmsnorm_table();
+OpTable layernorm_table();
+OpTable rope_table();
+OpTable swiglu_table();
+OpTable geglu_table();
 
 // Every op, in the order of the documentation.
 const std::vector<OpTable>& all_tables();

@@ -28,9 +28,10 @@ const std::map<std::string, Room> kRooms = {
     {"op headers", {{"include/tigon/ops"}, {"core"}, {}}},
     {"backend table", {{"src/backend"}, {"core", "op headers"}, {}}},
     {"backend/reference", {{"src/backend/reference"}, {"core", "op headers", "backend table"}, {}}},
-    {"backend/cpu", {{"src/backend/cpu"}, {"core", "op headers", "backend table"}, {"hwy/", "omp.h", "dnnl"}}},
+    {"backend/cpu",
+     {{"src/backend/cpu"}, {"core", "memory", "op headers", "backend table"}, {"hwy/", "omp.h", "dnnl"}}},
     {"backend/cuda",
-     {{"src/backend/cuda"}, {"core", "op headers", "backend table"}, {"cuda", "cublas", "cudnn", "nv"}}},
+     {{"src/backend/cuda"}, {"core", "memory", "op headers", "backend table"}, {"cuda", "cublas", "cudnn", "nv"}}},
     {"ops", {{"src/ops"}, {"core", "op headers", "backend table", "backend/reference", "backend/cpu"}, {"dlfcn.h"}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {}}},
@@ -118,8 +119,8 @@ TEST(Layering, FoldersSeeOnlyWhatStandsToTheirLeft) {
     ++followed;
     EXPECT_TRUE(from_room == to_room || kRooms.at(from_room).sees.contains(to_room))
         << from << " (" << from_room << ") may not include " << to << " (" << to_room << ")";
-    if (from.starts_with("include/"))
-      EXPECT_TRUE(to.starts_with("include/")) << from << " is public and includes " << to;
+    EXPECT_TRUE(!from.starts_with("include/") || to.starts_with("include/"))
+        << from << " is public and includes " << to;
   }
   EXPECT_GT(followed, 50);
 }

@@ -61,12 +61,14 @@ int64_t element_offset(const Tensor& t, int64_t element) {
 }
 
 double fill_value(const bench::Fill& fill, Role role, const RandomStream& random, int64_t element) {
+  if (fill.value) return fill.value(element);
   if (role == Role::index) {
     if (fill.sequence) return static_cast<double>(element % fill.limit);
     if (random.uniform(static_cast<uint64_t>(2 * element)) < fill.ignored) return -100;
     return std::floor(random.uniform(static_cast<uint64_t>(2 * element + 1)) * static_cast<double>(fill.limit));
   }
-  return fill.mean + fill.deviation * random.normal(static_cast<uint64_t>(element));
+  const double value = fill.mean + fill.deviation * random.normal(static_cast<uint64_t>(element));
+  return fill.grid > 0 ? std::round(value / fill.grid) * fill.grid : value;
 }
 
 // Every f16/bf16 result of `got` against `exact`, in units of its own type.
@@ -86,7 +88,7 @@ void compare(const std::string& what, const Tensor& t, const std::vector<double>
   const double arithmetic = storage == DType::f64 ? 1e-11 : op_case.arithmetic_tolerance * epsilon(DType::f32);
   const double relative = std::max(op_case.tolerance * unit, arithmetic);
   for (size_t i = 0; i < got.size(); ++i) {
-    const double allowed = relative * (std::abs(exact[i]) + rms);
+    const double allowed = relative * (std::abs(exact[i]) + rms + op_case.cancelling);
     ASSERT_LE(std::abs(got[i] - exact[i]), allowed)
         << what << " element " << i << ": got " << got[i] << ", exact " << exact[i];
   }
@@ -146,9 +148,13 @@ Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layo
   int64_t first = 0;
   if (layout == Layout::odd) {
     first = 1;
-    if (slot.role == Role::storage && t.rank == 2) {
-      t.strides[0] = slot.sizes[1] + 3;
-      elements = slot.sizes[0] * t.strides[0];
+    if (slot.role == Role::storage && t.rank >= 2) {
+      int64_t stride = t.sizes[t.rank - 1] + 3;
+      for (int d = t.rank - 2; d >= 0; --d) {
+        t.strides[d] = stride;
+        stride *= t.sizes[d];
+      }
+      elements = stride;
     }
   }
   memory_.emplace_back(static_cast<size_t>((elements + first) * unit + kMemoryAlignment), std::byte{0xff});

@@ -14,7 +14,7 @@ enum class Variant { fused, unfused };
 // How the tensors of a case are laid out in memory.
 enum class Layout {
   packed,  // contiguous and aligned
-  odd,     // matrices of the storage type with padded rows, everything at an odd element offset
+  odd,     // rows of the storage type padded, everything at an odd element offset
 };
 
 // The memory and tensors of one run of a case. Inputs and upstream gradients are the same numbers for every dtype, up

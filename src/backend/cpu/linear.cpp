@@ -12,11 +12,8 @@ void linear_forward(const Context& ctx, const ops::LinearForward& args) {
 void linear_backward(const Context& ctx, const ops::LinearBackward& args) {
   if (args.dx) gemm(ctx, {.a = args.dy, .b = args.weight, .c = args.dx, .accumulate = args.accumulate_dx});
   if (args.dweight) {
-    gemm(ctx, {.a = args.dy,
-               .b = args.x,
-               .c = args.dweight,
-               .a_transposed = true,
-               .accumulate = args.accumulate_dweight});
+    gemm(ctx,
+         {.a = args.dy, .b = args.x, .c = args.dweight, .a_transposed = true, .accumulate = args.accumulate_dweight});
   }
   if (args.dbias) column_sums(ctx, args.dy, args.dbias, args.accumulate_dweight);
 }

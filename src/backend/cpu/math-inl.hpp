@@ -13,14 +13,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
 
+// Adding it rounds a number below 2^22 to an integer and leaves that in the low bits: rounding and conversion at once.
+constexpr float kRoundingMagic = 12582912.0f;  // 1.5·2^23
+
+// 2^n for the integer n in the low bits of `shifted` = n + kRoundingMagic.
+TIGON_SIMD V power_of_two(V shifted) {
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, shifted), hn::Set(di, 127))));
+}
+
 // e^x for x <= 0, within 2 ulp; 0 below −87.3 (where f32 would go subnormal), NaN stays NaN. The softmax and the
 // sigmoid need no other range, and the range saves the overflow handling.
 TIGON_SIMD V exp_nonpositive(V x) {
-  const D d;
-  const hn::RebindToSigned<D> di;
   const V floor_x = set(-87.3f);
   const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
-  const V n = hn::Round(hn::Mul(clamped, set(1.44269504f)));
+  const V shifted = hn::MulAdd(clamped, set(1.44269504f), set(kRoundingMagic));
+  const V n = hn::Sub(shifted, set(kRoundingMagic));
   V r = hn::NegMulAdd(n, set(0.693359375f), clamped);  // ln 2 in two pieces, the first exact in few bits
   r = hn::NegMulAdd(n, set(-2.12194440e-4f), r);
   V p = set(1.9875691500e-4f);
@@ -30,8 +38,7 @@ TIGON_SIMD V exp_nonpositive(V x) {
   p = hn::MulAdd(p, r, set(1.6666665459e-1f));
   p = hn::MulAdd(p, r, set(5.0000001201e-1f));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, hn::BitCast(d, exponent)));
+  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, power_of_two(shifted)));
 }
 
 // e^x and ln x for every x. Highway's own lose NaN and wrap around beyond the range of the result.
@@ -47,30 +54,21 @@ TIGON_SIMD V full_log(V x) {
   return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::Lt(x, zero())), hn::NaN(D()), y);
 }
 
-// 1 / (1 + e^−x), accurate in both tails.
-TIGON_SIMD V sigmoid(V x) {
-  const V e = exp_nonpositive(hn::Neg(hn::Abs(x)));
-  const V numerator = hn::IfThenElse(hn::Lt(x, zero()), e, set(1.0f));
-  return hn::Div(numerator, hn::Add(set(1.0f), e));
-}
-
-// Φ(x) = ½(1 + erf(x/√2)), the normal distribution, by a Chebyshev fit of erfc (Numerical Recipes, fractional error
-// below 1.2e-7).
-TIGON_SIMD V normal_cdf(V x) {
-  const V z = hn::Mul(hn::Abs(x), set(0.70710678f));
-  const V t = hn::Div(set(1.0f), hn::MulAdd(set(0.5f), z, set(1.0f)));
-  V p = set(0.17087277f);
-  p = hn::MulAdd(p, t, set(-0.82215223f));
-  p = hn::MulAdd(p, t, set(1.48851587f));
-  p = hn::MulAdd(p, t, set(-1.13520398f));
-  p = hn::MulAdd(p, t, set(0.27886807f));
-  p = hn::MulAdd(p, t, set(-0.18628806f));
-  p = hn::MulAdd(p, t, set(0.09678418f));
-  p = hn::MulAdd(p, t, set(0.37409196f));
-  p = hn::MulAdd(p, t, set(1.00002368f));
-  p = hn::MulAdd(p, t, set(-1.26551223f));
-  const V half_erfc = hn::Mul(hn::Mul(set(0.5f), t), exp_nonpositive(hn::Min(zero(), hn::NegMulAdd(z, z, p))));
-  return hn::IfThenElse(hn::Lt(x, zero()), half_erfc, hn::Sub(set(1.0f), half_erfc));
+// 2^x for x <= 0, within 2 ulp; 0 below −126, NaN stays NaN. Cheaper than e^x, for exponents that are a product anyway
+// and can take the factor log2(e) into a constant.
+TIGON_SIMD V exp2_nonpositive(V x) {
+  const V floor_x = set(-126.0f);
+  const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
+  const V shifted = hn::Add(clamped, set(kRoundingMagic));
+  const V r = hn::Sub(clamped, hn::Sub(shifted, set(kRoundingMagic)));
+  V p = set(1.5345812e-4f);  // relative minimax fit on [−½, ½]
+  p = hn::MulAdd(p, r, set(1.3399931e-3f));
+  p = hn::MulAdd(p, r, set(9.6184890e-3f));
+  p = hn::MulAdd(p, r, set(5.5503286e-2f));
+  p = hn::MulAdd(p, r, set(2.4022646e-1f));
+  p = hn::MulAdd(p, r, set(6.9314718e-1f));
+  p = hn::MulAdd(p, r, set(1.0f));
+  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, power_of_two(shifted)));
 }
 
 // --- activations: value and derivative ---
@@ -80,25 +78,57 @@ struct Activation {
   V slope;
 };
 
-TIGON_SIMD Activation silu(V x) {
-  const V s = sigmoid(x);
-  // s + x·s·(1 − s)
-  return {hn::Mul(x, s), hn::MulAdd(hn::Mul(x, s), hn::Sub(set(1.0f), s), s)};
+// σ(x) = 1 / (1 + e^−x) from e = e^−|x|. Both σ and 1 − σ come from the same quotient, so that neither tail nor the
+// slope σ·(1 − σ) suffers from a subtraction.
+TIGON_SIMD Activation sigmoid_from(V x, V e) {
+  const V larger = hn::Div(set(1.0f), hn::Add(set(1.0f), e));
+  const V smaller = hn::Mul(e, larger);
+  return {hn::IfThenElse(hn::Lt(x, zero()), smaller, larger), hn::Mul(smaller, larger)};
 }
 
-// ½(1 + tanh u) is sigmoid(2u), which loses nothing for large negative u.
+TIGON_SIMD Activation sigmoid(V x) { return sigmoid_from(x, exp_nonpositive(hn::Neg(hn::Abs(x)))); }
+
+TIGON_SIMD Activation silu(V x) {
+  const Activation s = sigmoid(x);
+  return {hn::Mul(x, s.value), hn::MulAdd(x, s.slope, s.value)};
+}
+
+// ½(1 + tanh u) is σ(2u), which loses nothing for large negative u; e^−2|u| is a power of two of a polynomial.
 TIGON_SIMD Activation gelu_tanh(V x) {
+  constexpr float kSlope = 1.5957691216f;  // 2√(2/π)
+  constexpr float kLog2E = 1.4426950409f;
   const V x2 = hn::Mul(x, x);
-  const V inner = hn::Mul(set(1.5957691216f), hn::Mul(x, hn::MulAdd(set(0.044715f), x2, set(1.0f))));  // 2u
-  const V s = sigmoid(inner);
-  const V inner_slope = hn::Mul(set(1.5957691216f), hn::MulAdd(set(0.134145f), x2, set(1.0f)));
-  return {hn::Mul(x, s), hn::MulAdd(hn::Mul(hn::Mul(x, s), hn::Sub(set(1.0f), s)), inner_slope, s)};
+  const V bits = hn::Mul(hn::Neg(hn::Abs(x)), hn::MulAdd(set(0.044715f * kSlope * kLog2E), x2, set(kSlope * kLog2E)));
+  const Activation s = sigmoid_from(x, exp2_nonpositive(bits));
+  const V inner_slope = hn::MulAdd(set(0.134145f * kSlope), x2, set(kSlope));
+  return {hn::Mul(x, s.value), hn::MulAdd(hn::Mul(x, inner_slope), s.slope, s.value)};
+}
+
+// The normal distribution Φ(x) = ½(1 + erf(x/√2)) and its density, which share e^−x²/2: the tail is that times a
+// polynomial in t = 1/(1 + 0.3·|x|/√2), a relative minimax fit with error 2e-8.
+TIGON_SIMD Activation normal_cdf(V x) {
+  const V z = hn::Min(set(14.0f), hn::Abs(x));  // Φ(−14) is 0; infinity would turn into NaN below. This order keeps NaN
+  const V z2 = hn::Mul(z, z);
+  const V lost = hn::MulSub(z, z, z2);  // what rounding took from z², which the exponential would magnify
+  V e = exp_nonpositive(hn::Mul(set(-0.5f), z2));
+  e = hn::MulAdd(hn::Mul(e, set(-0.5f)), lost, e);
+  const V t = hn::Div(set(1.0f), hn::MulAdd(set(0.21213203f), z, set(1.0f)));
+  V p = set(-0.12940666f);
+  p = hn::MulAdd(p, t, set(0.48495224f));
+  p = hn::MulAdd(p, t, set(-0.51090109f));
+  p = hn::MulAdd(p, t, set(0.54598457f));
+  p = hn::MulAdd(p, t, set(-0.09331486f));
+  p = hn::MulAdd(p, t, set(0.21428399f));
+  p = hn::MulAdd(p, t, set(0.14852707f));
+  p = hn::MulAdd(p, t, set(0.17068467f));
+  p = hn::MulAdd(p, t, set(0.16919012f));
+  const V tail = hn::Mul(hn::Mul(hn::Mul(set(0.5f), t), p), e);
+  return {hn::IfThenElse(hn::Lt(x, zero()), tail, hn::Sub(set(1.0f), tail)), hn::Mul(set(0.39894228f), e)};
 }
 
 TIGON_SIMD Activation gelu_erf(V x) {
-  const V cdf = normal_cdf(x);
-  const V density = hn::Mul(set(0.39894228f), exp_nonpositive(hn::Mul(set(-0.5f), hn::Mul(x, x))));
-  return {hn::Mul(x, cdf), hn::MulAdd(x, density, cdf)};
+  const Activation normal = normal_cdf(x);
+  return {hn::Mul(x, normal.value), hn::MulAdd(x, normal.slope, normal.value)};
 }
 
 }  // namespace tigon::cpu::HWY_NAMESPACE

@@ -1,10 +1,11 @@
-// rmsnorm: one read and one write of each row. Backward also sums dweight: each block of rows into an f32 row of its
-// own that stays in cache, then the blocks in order.
+// rmsnorm, with or without a residual added first: one read and one write of each row. The second pass over a row finds
+// it in cache and asks for the next one meanwhile, so that memory never waits for arithmetic. Backward also sums
+// dweight: each block of rows into an f32 row of its own that stays in cache, then the blocks in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/rmsnorm.cpp"  // NOLINT
 #include <hwy/foreach_target.h>
 // clang-format off: must follow foreach_target.h
-#include "backend/cpu/cpu_backend.hpp"
+#include "backend/cpu/rmsnorm.hpp"
 #include "backend/cpu/rows.hpp"
 #include "backend/cpu/simd-inl.hpp"
 // clang-format on
@@ -14,49 +15,69 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
 
-template <class T, bool kStream>
-void rmsnorm_forward_rows(const ops::RmsnormForward& args, const float* gain, int64_t begin, int64_t end) {
+template <class T, bool kResidual, bool kStreamY, bool kStreamSum>
+void rmsnorm_forward_rows(const ops::RmsnormForward& args, const Tensor& residual, const Tensor& residual_out,
+                          const float* gain, int64_t begin, int64_t end) {
   const int64_t hidden = args.x.sizes[1];
   const bool round_early = args.casting == ops::NormCasting::llama;
   for (int64_t i = begin; i < end; ++i) {
+    const int64_t next = i + 1 < end ? i + 1 : i;
     const T* x = row<T>(args.x, i);
+    const T* next_x = row<T>(args.x, next);
+    const T* r = kResidual ? row<T>(residual, i) : nullptr;
+    const T* next_r = kResidual ? row<T>(residual, next) : nullptr;
+    T* sum = kResidual ? row<T>(residual_out, i) : nullptr;
     T* y = row<T>(args.y, i);
-    const float squares = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+    const auto value = [&](int64_t j, auto part) HWY_ATTR {
       const V v = load(x + j, part);
+      if constexpr (kResidual) return rounded<T>(hn::Add(v, load(r + j, part)));
+      return v;
+    };
+    const float squares = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      const V v = value(j, part);
       return hn::Mul(v, v);
     });
     const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(hidden) + static_cast<float>(args.eps));
     if (args.rstd) args.rstd.as<float>()[i] = rstd;
     const V scale = set(rstd);
     for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
-      V v = hn::Mul(load(x + j, part), scale);
-      if (round_early) v = rounded<T>(v);
-      put<kStream>(hn::Mul(v, load(gain + j, part)), y + j, part);
+      prefetch(next_x + j);
+      if constexpr (kResidual) prefetch(next_r + j);
+      const V v = value(j, part);  // again rather than kept: y and the sum may both go past the cache, and may be x
+      if constexpr (kResidual) put<kStreamSum>(v, sum + j, part);
+      V normal = hn::Mul(v, scale);
+      if (round_early) normal = rounded<T>(normal);
+      put<kStreamY>(hn::Mul(normal, load(gain + j, part)), y + j, part);
     });
   }
-  if (kStream) hwy::FlushStream();
+  if (kStreamY || kStreamSum) hwy::FlushStream();
 }
 
-void RmsnormForwardRows(const ops::RmsnormForward& args, const float* gain, bool stream_out, int64_t begin,
-                        int64_t end) {
+void RmsnormForwardRows(const ops::RmsnormForward& args, const Tensor& residual, const Tensor& residual_out,
+                        const float* gain, bool stream_y, bool stream_sum, int64_t begin, int64_t end) {
   with_type(args.x.dtype, [&](auto* type) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(type)>;
-    if (stream_out) {
-      rmsnorm_forward_rows<T, true>(args, gain, begin, end);
-    } else {
-      rmsnorm_forward_rows<T, false>(args, gain, begin, end);
-    }
+    const auto run =
+        !residual
+            ? (stream_y ? rmsnorm_forward_rows<T, false, true, false> : rmsnorm_forward_rows<T, false, false, false>)
+        : stream_y
+            ? (stream_sum ? rmsnorm_forward_rows<T, true, true, true> : rmsnorm_forward_rows<T, true, true, false>)
+            : (stream_sum ? rmsnorm_forward_rows<T, true, false, true> : rmsnorm_forward_rows<T, true, false, false>);
+    run(args, residual, residual_out, gain, begin, end);
   });
 }
 
-template <class T, bool kStream>
-void rmsnorm_backward_rows(const ops::RmsnormBackward& args, const float* gain, float* dweight, int64_t begin,
-                           int64_t end) {
+template <class T, bool kAdd, bool kStream>
+void rmsnorm_backward_rows(const ops::RmsnormBackward& args, const Tensor& dresidual, const float* gain, float* dweight,
+                           int64_t begin, int64_t end) {
   const int64_t hidden = args.x.sizes[1];
   const bool round_early = args.casting == ops::NormCasting::llama;
   for (int64_t i = begin; i < end; ++i) {
+    const int64_t next = i + 1 < end ? i + 1 : i;
     const T* x = row<T>(args.x, i);
     const T* dy = row<T>(args.dy, i);
+    const T* next_x = row<T>(args.x, next);
+    const T* next_dy = row<T>(args.dy, next);
     const float rstd = args.rstd.as<float>()[i];
     const V scale = set(rstd);
     const float dot = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
@@ -71,24 +92,28 @@ void rmsnorm_backward_rows(const ops::RmsnormBackward& args, const float* gain, 
     });
     if (!args.dx) continue;
     T* dx = row<T>(args.dx, i);
+    const T* dr = kAdd ? row<T>(dresidual, i) : nullptr;
     const V slope = set(-rstd * rstd * rstd * (dot / static_cast<float>(hidden)));
     for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      prefetch(next_x + j);
+      prefetch(next_dy + j);
       const V m = hn::Mul(load(dy + j, part), load(gain + j, part));
-      put<kStream>(hn::MulAdd(m, scale, hn::Mul(slope, load(x + j, part))), dx + j, part);
+      V gradient = hn::Mul(slope, load(x + j, part));
+      if constexpr (kAdd) gradient = hn::Add(gradient, load(dr + j, part));
+      put<kStream>(hn::MulAdd(m, scale, gradient), dx + j, part);
     });
   }
   if (kStream) hwy::FlushStream();
 }
 
-void RmsnormBackwardRows(const ops::RmsnormBackward& args, const float* gain, float* dweight, bool stream_out,
-                         int64_t begin, int64_t end) {
+void RmsnormBackwardRows(const ops::RmsnormBackward& args, const Tensor& dresidual, const float* gain, float* dweight,
+                         bool stream_out, int64_t begin, int64_t end) {
   with_type(args.x.dtype, [&](auto* type) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(type)>;
-    if (stream_out) {
-      rmsnorm_backward_rows<T, true>(args, gain, dweight, begin, end);
-    } else {
-      rmsnorm_backward_rows<T, false>(args, gain, dweight, begin, end);
-    }
+    const auto run =
+        dresidual ? (stream_out ? rmsnorm_backward_rows<T, true, true> : rmsnorm_backward_rows<T, true, false>)
+                  : (stream_out ? rmsnorm_backward_rows<T, false, true> : rmsnorm_backward_rows<T, false, false>);
+    run(args, dresidual, gain, dweight, begin, end);
   });
 }
 
@@ -101,27 +126,29 @@ namespace tigon::cpu {
 HWY_EXPORT(RmsnormForwardRows);
 HWY_EXPORT(RmsnormBackwardRows);
 
-void rmsnorm_forward(const Context& ctx, const ops::RmsnormForward& args) {
+void rmsnorm_forward_of_sum(const Context& ctx, const ops::RmsnormForward& args, const Tensor& residual,
+                            const Tensor& residual_out) {
   const int64_t tokens = args.x.sizes[0], hidden = args.x.sizes[1];
   const Buffer gain = ctx.scratch("rmsnorm_gain", hidden * 4);
   if (ctx.measuring()) return;
   widen_row(args.weight, static_cast<float>(args.offset), 1.0f, hidden, gain.as<float>());
-  const bool stream_out = streams(args.y) && args.y.data != args.x.data;
+  const bool stream_y = streams_apart_from(args.y, {args.x, residual});
+  const bool stream_sum = residual && streams_apart_from(residual_out, {args.x, residual});
   const Blocks blocks = row_blocks(tokens, hidden * size_of(args.x.dtype));
   const auto run = HWY_DYNAMIC_DISPATCH(RmsnormForwardRows);
   parallel_tasks(ctx, blocks.count, [&](int64_t block) {
-    run(args, gain.as<float>(), stream_out, blocks.begin(block), blocks.end(block));
+    run(args, residual, residual_out, gain.as<float>(), stream_y, stream_sum, blocks.begin(block), blocks.end(block));
   });
 }
 
-void rmsnorm_backward(const Context& ctx, const ops::RmsnormBackward& args) {
+void rmsnorm_backward_onto(const Context& ctx, const ops::RmsnormBackward& args, const Tensor& dresidual) {
   const int64_t tokens = args.x.sizes[0], hidden = args.x.sizes[1];
   const Blocks blocks = row_blocks(tokens, hidden * size_of(args.x.dtype), 64);
   const Buffer gain = ctx.scratch("rmsnorm_gain", hidden * 4);
   const Buffer partials = ctx.scratch("rmsnorm_dweight", args.dweight ? blocks.count * hidden * 4 : 0);
   if (ctx.measuring()) return;
   widen_row(args.weight, static_cast<float>(args.offset), 1.0f, hidden, gain.as<float>());
-  const bool stream_out = args.dx && streams(args.dx) && args.dx.data != args.x.data && args.dx.data != args.dy.data;
+  const bool stream_out = args.dx && streams_apart_from(args.dx, {args.x, args.dy, dresidual});
   const auto run = HWY_DYNAMIC_DISPATCH(RmsnormBackwardRows);
   parallel_tasks(ctx, blocks.count, [&](int64_t block) {
     float* dweight = nullptr;
@@ -129,11 +156,15 @@ void rmsnorm_backward(const Context& ctx, const ops::RmsnormBackward& args) {
       dweight = partials.as<float>() + block * hidden;
       std::fill_n(dweight, hidden, 0.0f);
     }
-    run(args, gain.as<float>(), dweight, stream_out, blocks.begin(block), blocks.end(block));
+    run(args, dresidual, gain.as<float>(), dweight, stream_out, blocks.begin(block), blocks.end(block));
   });
   if (args.dweight)
     reduce_partials(ctx, partials.as<float>(), blocks.count, hidden, args.dweight, args.accumulate_dweight);
 }
+
+void rmsnorm_forward(const Context& ctx, const ops::RmsnormForward& args) { rmsnorm_forward_of_sum(ctx, args, {}, {}); }
+
+void rmsnorm_backward(const Context& ctx, const ops::RmsnormBackward& args) { rmsnorm_backward_onto(ctx, args, {}); }
 
 }  // namespace tigon::cpu
 #endif

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+
 #include "backend/cpu/parallel.hpp"
 #include "tigon/core/tensor.hpp"
 
@@ -20,6 +22,14 @@ inline int64_t index_at(const Tensor& t, int64_t i) {
 inline bool streams(const Tensor& t) {
   return larger_than_cache(t.bytes()) && reinterpret_cast<uintptr_t>(t.data) % 64 == 0 &&
          t.strides[0] * size_of(t.dtype) % 64 == 0;
+}
+
+// The same for an output that may be one of the inputs: then its lines are in cache already and stay there.
+inline bool streams_apart_from(const Tensor& t, std::initializer_list<Tensor> inputs) {
+  for (const Tensor& input : inputs) {
+    if (input.data == t.data) return false;
+  }
+  return streams(t);
 }
 
 // out[j] = bias + t[j] in f32, or `missing` throughout when t is absent: a parameter row ready for use.

@@ -125,6 +125,16 @@ TIGON_SIMD void put(V v, T* p, Part part) {
   store(v, p, part);
 }
 
+// Asks for the line of p, which may lie past the end of an array.
+template <class T>
+TIGON_SIMD void prefetch(const T* p) {
+  hwy::Prefetch(p);
+}
+
+// v with the unused lanes of the last vector of a row set to zero.
+TIGON_SIMD V keep_used(V v, Full) { return v; }
+TIGON_SIMD V keep_used(V v, Part part) { return hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(part.n)), v); }
+
 // x rounded to T and back: what a value loses when it is stored.
 template <class T>
 TIGON_SIMD V rounded(V v) {
@@ -170,6 +180,32 @@ TIGON_SIMD float sum_row(int64_t n, const F& f) {
   for (; j + step <= n; j += step) s0 = hn::Add(s0, f(j, Full{}));
   if (j < n) s1 = hn::Add(s1, f(j, Part{n - j}));
   return hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+// Two sums in one pass.
+struct TwoVectors {
+  V first, second;
+};
+struct TwoSums {
+  float first, second;
+};
+template <class F>
+TIGON_SIMD TwoSums sum_row_twice(int64_t n, const F& f) {
+  const int64_t step = lanes();
+  TwoVectors s0{zero(), zero()}, s1{zero(), zero()};
+  const auto add = [](TwoVectors& s, const TwoVectors& v) HWY_ATTR {
+    s.first = hn::Add(s.first, v.first);
+    s.second = hn::Add(s.second, v.second);
+  };
+  int64_t j = 0;
+  for (; j + 2 * step <= n; j += 2 * step) {
+    add(s0, f(j, Full{}));
+    add(s1, f(j + step, Full{}));
+  }
+  if (j + step <= n) add(s0, f(j, Full{})), j += step;
+  if (j < n) add(s1, f(j, Part{n - j}));
+  add(s0, s1);
+  return {hn::GetLane(hn::SumOfLanes(D(), s0.first)), hn::GetLane(hn::SumOfLanes(D(), s0.second))};
 }
 
 // Calls f with a null pointer of the storage type.

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/reference/activation.hpp"
 #include "backend/reference/reference_backend.hpp"
 
 namespace tigon::reference {
@@ -24,13 +25,6 @@ void for_elements(const Tensor& y, const Tensor& a, const Tensor& b, const F& f)
   }
 }
 
-constexpr double kSqrt2OverPi = 0.7978845608028654;
-constexpr double kInvSqrt2Pi = 0.3989422804014327;
-
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-double cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
-double gelu_tanh_inner(double x) { return std::tanh(kSqrt2OverPi * (x + 0.044715 * x * x * x)); }
-
 double apply(ops::UnaryOp op, double x) {
   switch (op) {
     case ops::UnaryOp::copy: return x;
@@ -40,9 +34,9 @@ double apply(ops::UnaryOp op, double x) {
     case ops::UnaryOp::exp: return std::exp(x);
     case ops::UnaryOp::log: return std::log(x);
     case ops::UnaryOp::tanh: return std::tanh(x);
-    case ops::UnaryOp::silu: return x * sigmoid(x);
-    case ops::UnaryOp::gelu_tanh: return 0.5 * x * (1.0 + gelu_tanh_inner(x));
-    case ops::UnaryOp::gelu_erf: return x * cdf(x);
+    case ops::UnaryOp::silu: return silu(x).value;
+    case ops::UnaryOp::gelu_tanh: return gelu_tanh(x).value;
+    case ops::UnaryOp::gelu_erf: return gelu_erf(x).value;
   }
   return 0;
 }
@@ -53,12 +47,9 @@ double apply(ops::BinaryOp op, double a, double b) {
     case ops::BinaryOp::sub: return a - b;
     case ops::BinaryOp::mul: return a * b;
     case ops::BinaryOp::div: return a / b;
-    case ops::BinaryOp::silu_grad: return a * sigmoid(b) * (1.0 + b * (1.0 - sigmoid(b)));
-    case ops::BinaryOp::gelu_tanh_grad: {
-      const double t = gelu_tanh_inner(b);
-      return a * (0.5 * (1.0 + t) + 0.5 * b * (1.0 - t * t) * kSqrt2OverPi * (1.0 + 3 * 0.044715 * b * b));
-    }
-    case ops::BinaryOp::gelu_erf_grad: return a * (cdf(b) + b * kInvSqrt2Pi * std::exp(-0.5 * b * b));
+    case ops::BinaryOp::silu_grad: return a * silu(b).slope;
+    case ops::BinaryOp::gelu_tanh_grad: return a * gelu_tanh(b).slope;
+    case ops::BinaryOp::gelu_erf_grad: return a * gelu_erf(b).slope;
     case ops::BinaryOp::tanh_grad: return a * (1.0 - b * b);
   }
   return 0;

@@ -14,8 +14,7 @@ void softmax_forward(const Context& ctx, const ops::SoftmaxForward& args) {
     for (int64_t j = 0; j < columns; ++j) largest = std::max(largest, args.scale * at(args.x, i, j));
     double sum = 0;
     for (int64_t j = 0; j < columns; ++j) sum += std::exp(args.scale * at(args.x, i, j) - largest);
-    for (int64_t j = 0; j < columns; ++j)
-      at(args.y, i, j) = std::exp(args.scale * at(args.x, i, j) - largest) / sum;
+    for (int64_t j = 0; j < columns; ++j) at(args.y, i, j) = std::exp(args.scale * at(args.x, i, j) - largest) / sum;
   }
 }
 
@@ -25,8 +24,7 @@ void softmax_backward(const Context& ctx, const ops::SoftmaxBackward& args) {
   for (int64_t i = 0; i < rows; ++i) {
     double dot = 0;
     for (int64_t j = 0; j < columns; ++j) dot += at(args.dy, i, j) * at(args.y, i, j);
-    for (int64_t j = 0; j < columns; ++j)
-      at(args.dx, i, j) = args.scale * at(args.y, i, j) * (at(args.dy, i, j) - dot);
+    for (int64_t j = 0; j < columns; ++j) at(args.dx, i, j) = args.scale * at(args.y, i, j) * (at(args.dy, i, j) - dot);
   }
 }
 

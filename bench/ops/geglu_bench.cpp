@@ -1,0 +1,36 @@
+#include "gated_case.hpp"
+
+namespace tigon::bench {
+
+namespace {
+
+OpCase geglu_case(int64_t tokens, int64_t columns, ops::Gelu gelu, const GatedOptions& options,
+                  const std::string& flags) {
+  const GatedCalls<ops::GegluForward, ops::GegluBackward> call{
+      ops::geglu_forward, ops::geglu_backward, ops::unfused::geglu_forward, ops::unfused::geglu_backward};
+  return gated_case("geglu", tokens, columns, options, flags, call, [gelu](auto& args) { args.gelu = gelu; });
+}
+
+}  // namespace
+
+OpTable geglu_table() {
+  using enum ops::Gelu;
+  OpTable table{.op = "geglu", .shape_help = "TOKENSxF", .bench_shapes = {"8192x8192"}};
+  table.make = [help = table.shape_help](const std::string& text) {
+    const auto n = parse_shape("geglu", text, 2, help);
+    return geglu_case(n[0], n[1], tanh, {}, "");
+  };
+  for (const auto gelu : {tanh, erf}) {
+    const std::string flags = gelu == erf ? "erf" : "";
+    for (const auto& [tokens, columns] : {std::pair{1, 1}, {1, 17}, {17, 1}, {33, 100}, {70, 2049}}) {
+      table.test_cases.push_back(geglu_case(tokens, columns, gelu, {}, flags));
+    }
+    table.test_cases.push_back(
+        geglu_case(9, 45, gelu, {.packed = true}, flags + (flags.empty() ? "" : " ") + "packed"));
+    table.test_cases.push_back(
+        geglu_case(9, 45, gelu, {.recompute = true}, flags + (flags.empty() ? "" : " ") + "recompute"));
+  }
+  return table;
+}
+
+}  // namespace tigon::bench

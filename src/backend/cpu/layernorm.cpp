@@ -1,0 +1,148 @@
+// layernorm: the row is read from memory once; mean, variance about the mean and the result are three passes over it in
+// cache, and the last one asks for the next row. Parameter gradients are summed as in rmsnorm.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/layernorm.cpp"  // NOLINT
+#include <hwy/foreach_target.h>
+// clang-format off: must follow foreach_target.h
+#include "backend/cpu/cpu_backend.hpp"
+#include "backend/cpu/rows.hpp"
+#include "backend/cpu/simd-inl.hpp"
+// clang-format on
+
+#include <cmath>
+
+HWY_BEFORE_NAMESPACE();
+namespace tigon::cpu::HWY_NAMESPACE {
+
+template <class T, bool kStream>
+void layernorm_forward_rows(const ops::LayernormForward& args, const float* weight, const float* bias, int64_t begin,
+                            int64_t end) {
+  const int64_t hidden = args.x.sizes[1];
+  const auto count = static_cast<float>(hidden);
+  for (int64_t i = begin; i < end; ++i) {
+    const T* x = row<T>(args.x, i);
+    const T* next_x = row<T>(args.x, i + 1 < end ? i + 1 : i);
+    T* y = row<T>(args.y, i);
+    const float mean = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR { return load(x + j, part); }) / count;
+    const V center = set(mean);
+    const float squares = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      const V v = keep_used(hn::Sub(load(x + j, part), center), part);
+      return hn::Mul(v, v);
+    });
+    const float rstd = 1.0f / std::sqrt(squares / count + static_cast<float>(args.eps));
+    if (args.mean) args.mean.as<float>()[i] = mean;
+    if (args.rstd) args.rstd.as<float>()[i] = rstd;
+    const V scale = set(rstd);
+    for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      prefetch(next_x + j);
+      const V normal = hn::Mul(hn::Sub(load(x + j, part), center), scale);
+      put<kStream>(hn::MulAdd(normal, load(weight + j, part), load(bias + j, part)), y + j, part);
+    });
+  }
+  if (kStream) hwy::FlushStream();
+}
+
+void LayernormForwardRows(const ops::LayernormForward& args, const float* weight, const float* bias, bool stream_out,
+                          int64_t begin, int64_t end) {
+  with_type(args.x.dtype, [&](auto* type) HWY_ATTR {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const auto run = stream_out ? layernorm_forward_rows<T, true> : layernorm_forward_rows<T, false>;
+    run(args, weight, bias, begin, end);
+  });
+}
+
+template <class T, bool kStream>
+void layernorm_backward_rows(const ops::LayernormBackward& args, const float* weight, float* dweight, float* dbias,
+                             int64_t begin, int64_t end) {
+  const int64_t hidden = args.x.sizes[1];
+  const auto count = static_cast<float>(hidden);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t next = i + 1 < end ? i + 1 : i;
+    const T* x = row<T>(args.x, i);
+    const T* dy = row<T>(args.dy, i);
+    const T* next_x = row<T>(args.x, next);
+    const T* next_dy = row<T>(args.dy, next);
+    const V center = set(args.mean.as<float>()[i]);
+    const V scale = set(args.rstd.as<float>()[i]);
+    const TwoSums sums = sum_row_twice(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      const V normal = hn::Mul(hn::Sub(load(x + j, part), center), scale);
+      const V dyv = load(dy + j, part);
+      if (dweight != nullptr) store(hn::MulAdd(dyv, normal, load(dweight + j, part)), dweight + j, part);
+      if (dbias != nullptr) store(hn::Add(dyv, load(dbias + j, part)), dbias + j, part);
+      const V m = hn::Mul(dyv, load(weight + j, part));
+      return TwoVectors{m, hn::Mul(m, normal)};
+    });
+    if (!args.dx) continue;
+    T* dx = row<T>(args.dx, i);
+    const V mean_m = set(sums.first / count), slope = set(sums.second / count);
+    for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      prefetch(next_x + j);
+      prefetch(next_dy + j);
+      const V normal = hn::Mul(hn::Sub(load(x + j, part), center), scale);
+      const V m = hn::Mul(load(dy + j, part), load(weight + j, part));
+      put<kStream>(hn::Mul(scale, hn::NegMulAdd(normal, slope, hn::Sub(m, mean_m))), dx + j, part);
+    });
+  }
+  if (kStream) hwy::FlushStream();
+}
+
+void LayernormBackwardRows(const ops::LayernormBackward& args, const float* weight, float* dweight, float* dbias,
+                           bool stream_out, int64_t begin, int64_t end) {
+  with_type(args.x.dtype, [&](auto* type) HWY_ATTR {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const auto run = stream_out ? layernorm_backward_rows<T, true> : layernorm_backward_rows<T, false>;
+    run(args, weight, dweight, dbias, begin, end);
+  });
+}
+
+}  // namespace tigon::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tigon::cpu {
+
+HWY_EXPORT(LayernormForwardRows);
+HWY_EXPORT(LayernormBackwardRows);
+
+void layernorm_forward(const Context& ctx, const ops::LayernormForward& args) {
+  const int64_t tokens = args.x.sizes[0], hidden = args.x.sizes[1];
+  const Buffer parameters = ctx.scratch("layernorm_parameters", 2 * hidden * 4);
+  if (ctx.measuring()) return;
+  float* weight = parameters.as<float>();
+  float* bias = weight + hidden;
+  widen_row(args.weight, 0.0f, 1.0f, hidden, weight);
+  widen_row(args.bias, 0.0f, 0.0f, hidden, bias);
+  const bool stream_out = streams_apart_from(args.y, {args.x});
+  const Blocks blocks = row_blocks(tokens, hidden * size_of(args.x.dtype));
+  const auto run = HWY_DYNAMIC_DISPATCH(LayernormForwardRows);
+  parallel_tasks(ctx, blocks.count,
+                 [&](int64_t block) { run(args, weight, bias, stream_out, blocks.begin(block), blocks.end(block)); });
+}
+
+void layernorm_backward(const Context& ctx, const ops::LayernormBackward& args) {
+  const int64_t tokens = args.x.sizes[0], hidden = args.x.sizes[1];
+  const Blocks blocks = row_blocks(tokens, hidden * size_of(args.x.dtype), 64);
+  const Buffer weight = ctx.scratch("layernorm_weight", hidden * 4);
+  const Buffer dweight = ctx.scratch("layernorm_dweight", args.dweight ? blocks.count * hidden * 4 : 0);
+  const Buffer dbias = ctx.scratch("layernorm_dbias", args.dbias ? blocks.count * hidden * 4 : 0);
+  if (ctx.measuring()) return;
+  widen_row(args.weight, 0.0f, 1.0f, hidden, weight.as<float>());
+  const bool stream_out = args.dx && streams_apart_from(args.dx, {args.x, args.dy});
+  const auto run = HWY_DYNAMIC_DISPATCH(LayernormBackwardRows);
+  parallel_tasks(ctx, blocks.count, [&](int64_t block) {
+    const auto zeroed_row = [&](const Buffer& partials) {
+      if (partials.data() == nullptr) return static_cast<float*>(nullptr);
+      float* row = partials.as<float>() + block * hidden;
+      std::fill_n(row, hidden, 0.0f);
+      return row;
+    };
+    run(args, weight.as<float>(), zeroed_row(dweight), zeroed_row(dbias), stream_out, blocks.begin(block),
+        blocks.end(block));
+  });
+  if (args.dweight)
+    reduce_partials(ctx, dweight.as<float>(), blocks.count, hidden, args.dweight, args.accumulate_dweight);
+  if (args.dbias) reduce_partials(ctx, dbias.as<float>(), blocks.count, hidden, args.dbias, args.accumulate_dweight);
+}
+
+}  // namespace tigon::cpu
+#endif
