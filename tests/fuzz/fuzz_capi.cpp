@@ -1,6 +1,7 @@
 // Hostile arguments against the C ABI: any mix of ranks, sizes, strides, types, pointers and options must give a result
 // or a clear error, never undefined behaviour. Inputs that pass the checks run on real memory, so sanitizers see what
 // they touch.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -12,72 +13,86 @@
 
 namespace {
 
-// All tensors live in here; sizes are small, so that accepted calls stay short.
-constexpr int64_t kPoolBytes = 1 << 16;
+// What an op's argument is by its documentation.
+enum class Kind { storage, statistic, index };
+enum class Need { required, optional };
 
-// The fuzzer's bytes as a stream of decisions; zeros when they run out.
+// The fuzzer's bytes as a stream of decisions; zeros when they run out. Most arguments come out as documented, so that
+// calls get past the checks and sanitizers see them run; some come out wrong in every way a caller could think of.
 class Source {
  public:
-  Source(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  Source(const uint8_t* data, size_t size) : data_(data), size_(size) {
+    for (int64_t& extent : extents_) extent = 1 + byte() % 5;
+    constexpr int32_t kTypes[] = {TIGON_F32, TIGON_BF16, TIGON_F16, TIGON_F64};
+    storage_ = kTypes[byte() % 4];
+    hostility_ = byte() % 4 == 0 ? 24 : 0;  // of 256: how often an argument is not as documented
+  }
 
   uint8_t byte() { return position_ < size_ ? data_[position_++] : 0; }
 
-  tigon_tensor tensor() {
+  // `dims` names the extents by letters: t tokens, h hidden, v vocabulary, b batch, q heads, k key-value heads, d head
+  // size.
+  tigon_tensor tensor(const char* dims, Kind kind, Need need = Need::required) {
     tigon_tensor t{};
-    const uint8_t kind = byte();
-    if (kind < 40) return t;  // absent
-    t.dtype = kind < 60 ? static_cast<int8_t>(byte()) : kind < 120 ? 0 : kind % 7;
-    t.rank = kind % 29 == 0 ? static_cast<int8_t>(byte()) : 1 + byte() % 4;
+    if (hostile() || (need == Need::optional && byte() % 2 == 0)) return t;
+    t.rank = static_cast<int32_t>(std::strlen(dims));
+    for (int d = 0; d < t.rank; ++d) t.sizes[d] = extent(dims[d]);
+    t.dtype = kind == Kind::storage   ? storage_
+              : kind == Kind::index   ? TIGON_I64
+              : storage_ == TIGON_F64 ? TIGON_F64
+                                      : TIGON_F32;
+    if (hostile()) t.dtype = static_cast<int8_t>(byte());
+    if (hostile()) t.rank = static_cast<int8_t>(byte());
+    if (hostile()) t.sizes[byte() % TIGON_MAX_RANK] = extreme();
     int64_t stride = 1;
-    for (int d = TIGON_MAX_RANK - 1; d >= 0; --d) {
-      t.sizes[d] = extent();
-      t.strides[d] = stride;
-      if (d < t.rank && t.sizes[d] > 0 && t.sizes[d] < 1000) stride *= t.sizes[d];
-    }
-    // Strides above were laid out for rank 4; close the gap for lower ranks.
-    if (t.rank >= 1 && t.rank <= TIGON_MAX_RANK) {
-      stride = 1;
-      for (int d = t.rank - 1; d >= 0; --d) {
-        t.strides[d] = kind % 31 == 0 ? extreme() : stride;
-        if (t.sizes[d] > 0 && t.sizes[d] < 1000) stride *= t.sizes[d];
-      }
+    for (int d = std::min(t.rank, TIGON_MAX_RANK) - 1; d >= 0; --d) {
+      t.strides[d] = hostile() ? extreme() : stride;
+      if (t.sizes[d] > 0 && t.sizes[d] < 100) stride *= t.sizes[d];
+      if (d == t.rank - 1 && byte() % 8 == 0) stride += 3;  // padded rows
     }
     t.data = memory_for(t);
+    if (kind == Kind::index && t.data != nullptr && t.dtype == TIGON_I64 && t.rank == 1) {
+      for (int64_t i = 0; i < t.sizes[0] && i < 8; ++i)
+        static_cast<int64_t*>(t.data)[i] = hostile() ? extreme() : i % 2;
+    }
     return t;
   }
 
   const tigon_tensor* list(int64_t* count) {
     list_.clear();
-    for (int i = byte() % 4; i > 0; --i) list_.push_back(tensor());
-    *count = byte() < 10 ? -1 : static_cast<int64_t>(list_.size());
+    for (int i = byte() % 4; i > 0; --i) list_.push_back(tensor("t", Kind::storage));
+    *count = hostile() ? extreme() : static_cast<int64_t>(list_.size());
+    if (*count > static_cast<int64_t>(list_.size())) *count = -1;  // a lie about its length cannot be found out
     return list_.data();
   }
 
   double real(double usual) {
-    switch (byte()) {
-      case 1: return std::numeric_limits<double>::quiet_NaN();
-      case 2: return std::numeric_limits<double>::infinity();
-      case 3: return -1.0;
-      case 4: return 1e308;
-      case 5: return 0.5;
-      case 6: return 0.0;
-      default: return usual;
-    }
+    if (!hostile()) return usual;
+    constexpr double kValues[] = {std::numeric_limits<double>::quiet_NaN(),
+                                  std::numeric_limits<double>::infinity(),
+                                  -1.0,
+                                  1e308,
+                                  1e-320,
+                                  0.5,
+                                  0.0,
+                                  2.0};
+    return kValues[byte() % 8];
   }
-  int64_t whole(int64_t usual) {
-    const uint8_t kind = byte();
-    return kind < 20 ? extreme() : kind < 60 ? byte() : usual;
-  }
+  int64_t whole(int64_t usual) { return hostile() ? extreme() : byte() % 4 == 0 ? byte() : usual; }
   int32_t choice(int32_t usual) {
-    const uint8_t kind = byte();
-    return kind < 10 ? static_cast<int8_t>(byte()) : kind < 100 ? kind % 4 : usual;
+    return hostile() ? static_cast<int8_t>(byte()) : byte() % 4 == 0 ? byte() % 3 : usual;
   }
 
  private:
-  int64_t extent() {
-    const uint8_t kind = byte();
-    if (kind < 4) return extreme();
-    return kind < 200 ? 1 + kind % 4 : kind % 20;  // mostly 1 to 4, so that sizes often agree
+  bool hostile() { return hostility_ > 0 && byte() < hostility_; }
+
+  int64_t extent(char name) {
+    if (name == '1') return 1;
+    constexpr char kNames[] = "thvbqkd";
+    const int64_t value = extents_[std::strchr(kNames, name) - kNames];
+    return name == 'q'   ? value * extents_[5]
+           : name == 'd' ? 2 * value
+                         : value;  // heads in whole groups, an even head size
   }
   int64_t extreme() {
     constexpr int64_t kValues[] = {-1,
@@ -91,33 +106,36 @@ class Source {
     return kValues[byte() % 8];
   }
   void* memory_for(const tigon_tensor& t) {
-    alignas(256) static std::byte pool[kPoolBytes * 8];
-    const uint8_t kind = byte();
-    if (kind < 5) return nullptr;
-    // What the tensor reaches must lie inside its slot of the pool, else it gets no memory at all.
+    constexpr int64_t kSlots = 32, kSlotBytes = 1 << 16;
+    alignas(256) static std::byte pool[kSlots * kSlotBytes];
+    if (hostile()) return nullptr;
+    // What the tensor reaches must lie inside its slot, else it gets no memory at all.
     __int128 reach = 1;
     for (int d = 0; d < t.rank && d < TIGON_MAX_RANK; ++d) {
+      if (t.strides[d] < 0) return nullptr;
       if (t.sizes[d] > 1) reach += static_cast<__int128>(t.sizes[d] - 1) * t.strides[d];
     }
-    if (reach < 0 || reach * 8 > kPoolBytes - 64) return nullptr;
-    return pool + kPoolBytes * (kind % 8) + (kind < 12 ? 1 : 0);
+    if (reach * 8 > kSlotBytes - 64) return nullptr;
+    next_slot_ = hostile() ? byte() % kSlots : (next_slot_ + 1) % kSlots;  // sometimes on top of another tensor
+    return pool + kSlotBytes * next_slot_ + (hostile() ? 1 : 0);
   }
 
   const uint8_t* data_;
   size_t size_;
   size_t position_ = 0;
+  int64_t extents_[7];
+  int32_t storage_;
+  int hostility_;
+  int64_t next_slot_ = 0;
   std::vector<tigon_tensor> list_;
 };
 
 void fill(Source& in, tigon_rope_scaling& s) {
   s.kind = in.choice(s.kind);
-  s.factor = in.real(s.factor);
-  s.low_freq_factor = in.real(s.low_freq_factor);
-  s.high_freq_factor = in.real(s.high_freq_factor);
-  s.original_max_position = in.real(s.original_max_position);
-  s.beta_fast = in.real(s.beta_fast);
-  s.beta_slow = in.real(s.beta_slow);
-  s.attention_factor = in.real(s.attention_factor);
+  for (double* value : {&s.factor, &s.low_freq_factor, &s.high_freq_factor, &s.original_max_position, &s.beta_fast,
+                        &s.beta_slow, &s.attention_factor}) {
+    *value = in.real(*value);
+  }
 }
 
 void fill(Source& in, tigon_cross_entropy_options& o) {
@@ -129,7 +147,10 @@ void fill(Source& in, tigon_cross_entropy_options& o) {
 }
 
 void fill(Source& in, tigon_cross_entropy_outputs& o) {
-  for (tigon_tensor* t : {&o.loss, &o.z_loss, &o.accuracy, &o.predicted, &o.lse}) *t = in.tensor();
+  const char* dims = in.byte() % 4 == 0 ? "t" : "1";
+  for (tigon_tensor* t : {&o.loss, &o.z_loss, &o.accuracy}) *t = in.tensor(dims, Kind::statistic, Need::optional);
+  o.predicted = in.tensor("t", Kind::index, Need::optional);
+  o.lse = in.tensor("t", Kind::statistic, Need::optional);
 }
 
 void fill(Source& in, tigon_chunk_rule& r) {
@@ -139,213 +160,213 @@ void fill(Source& in, tigon_chunk_rule& r) {
 }
 
 void fill(Source& in, tigon_rmsnorm_forward_args& a) {
-  a.x = in.tensor();
-  a.weight = in.tensor();
-  a.y = in.tensor();
-  a.rstd = in.tensor();
+  a.x = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("h", Kind::storage, Need::optional);
+  a.y = in.tensor("th", Kind::storage);
+  a.rstd = in.tensor("t", Kind::statistic, Need::optional);
   a.eps = in.real(a.eps);
   a.offset = in.real(a.offset);
   a.casting = in.choice(a.casting);
 }
 void fill(Source& in, tigon_rmsnorm_backward_args& a) {
-  a.dy = in.tensor();
-  a.x = in.tensor();
-  a.weight = in.tensor();
-  a.rstd = in.tensor();
-  a.dx = in.tensor();
-  a.dweight = in.tensor();
+  a.dy = in.tensor("th", Kind::storage);
+  a.x = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("h", Kind::storage, Need::optional);
+  a.rstd = in.tensor("t", Kind::statistic);
+  a.dx = in.tensor("th", Kind::storage, Need::optional);
+  a.dweight = in.tensor("h", Kind::storage, Need::optional);
   a.offset = in.real(a.offset);
   a.casting = in.choice(a.casting);
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_add_rmsnorm_forward_args& a) {
-  a.x = in.tensor();
-  a.residual = in.tensor();
-  a.weight = in.tensor();
-  a.residual_out = in.tensor();
-  a.y = in.tensor();
-  a.rstd = in.tensor();
+  a.x = in.tensor("th", Kind::storage);
+  a.residual = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("h", Kind::storage, Need::optional);
+  a.residual_out = in.tensor("th", Kind::storage);
+  a.y = in.tensor("th", Kind::storage);
+  a.rstd = in.tensor("t", Kind::statistic, Need::optional);
   a.eps = in.real(a.eps);
   a.offset = in.real(a.offset);
   a.casting = in.choice(a.casting);
 }
 void fill(Source& in, tigon_add_rmsnorm_backward_args& a) {
-  a.dy = in.tensor();
-  a.dresidual_out = in.tensor();
-  a.residual_out = in.tensor();
-  a.weight = in.tensor();
-  a.rstd = in.tensor();
-  a.dx = in.tensor();
-  a.dweight = in.tensor();
+  a.dy = in.tensor("th", Kind::storage);
+  a.dresidual_out = in.tensor("th", Kind::storage, Need::optional);
+  a.residual_out = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("h", Kind::storage, Need::optional);
+  a.rstd = in.tensor("t", Kind::statistic);
+  a.dx = in.tensor("th", Kind::storage);
+  a.dweight = in.tensor("h", Kind::storage, Need::optional);
   a.offset = in.real(a.offset);
   a.casting = in.choice(a.casting);
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_layernorm_forward_args& a) {
-  a.x = in.tensor();
-  a.weight = in.tensor();
-  a.bias = in.tensor();
-  a.y = in.tensor();
-  a.mean = in.tensor();
-  a.rstd = in.tensor();
+  a.x = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("h", Kind::storage, Need::optional);
+  a.bias = in.tensor("h", Kind::storage, Need::optional);
+  a.y = in.tensor("th", Kind::storage);
+  a.mean = in.tensor("t", Kind::statistic, Need::optional);
+  a.rstd = in.tensor("t", Kind::statistic, Need::optional);
   a.eps = in.real(a.eps);
 }
 void fill(Source& in, tigon_layernorm_backward_args& a) {
-  a.dy = in.tensor();
-  a.x = in.tensor();
-  a.weight = in.tensor();
-  a.mean = in.tensor();
-  a.rstd = in.tensor();
-  a.dx = in.tensor();
-  a.dweight = in.tensor();
-  a.dbias = in.tensor();
+  a.dy = in.tensor("th", Kind::storage);
+  a.x = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("h", Kind::storage, Need::optional);
+  a.mean = in.tensor("t", Kind::statistic);
+  a.rstd = in.tensor("t", Kind::statistic);
+  a.dx = in.tensor("th", Kind::storage, Need::optional);
+  a.dweight = in.tensor("h", Kind::storage, Need::optional);
+  a.dbias = in.tensor("h", Kind::storage, Need::optional);
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_rope_args& a) {
-  a.q = in.tensor();
-  a.k = in.tensor();
-  a.q_out = in.tensor();
-  a.k_out = in.tensor();
-  a.cos = in.tensor();
-  a.sin = in.tensor();
-  a.positions = in.tensor();
+  a.q = in.tensor("tqd", Kind::storage);
+  a.k = in.tensor("tkd", Kind::storage, Need::optional);
+  a.q_out = in.tensor("tqd", Kind::storage);
+  a.k_out = in.tensor("tkd", Kind::storage);
+  a.cos = in.tensor("td", Kind::statistic, Need::optional);
+  a.sin = in.tensor("td", Kind::statistic, Need::optional);
+  a.positions = in.tensor("t", Kind::index, Need::optional);
   a.theta = in.real(a.theta);
   fill(in, a.scaling);
   a.rotary_dim = in.whole(a.rotary_dim);
   a.pairing = in.choice(a.pairing);
 }
 void fill(Source& in, tigon_swiglu_forward_args& a) {
-  a.a = in.tensor();
-  a.b = in.tensor();
-  a.c = in.tensor();
+  a.a = in.tensor("th", Kind::storage);
+  a.b = in.tensor("th", Kind::storage);
+  a.c = in.tensor("th", Kind::storage);
 }
 void fill(Source& in, tigon_swiglu_backward_args& a) {
-  a.dc = in.tensor();
-  a.a = in.tensor();
-  a.b = in.tensor();
-  a.da = in.tensor();
-  a.db = in.tensor();
-  a.c = in.tensor();
+  a.dc = in.tensor("th", Kind::storage);
+  a.a = in.tensor("th", Kind::storage);
+  a.b = in.tensor("th", Kind::storage);
+  a.da = in.tensor("th", Kind::storage);
+  a.db = in.tensor("th", Kind::storage);
+  a.c = in.tensor("th", Kind::storage, Need::optional);
 }
 void fill(Source& in, tigon_geglu_forward_args& a) {
-  a.a = in.tensor();
-  a.b = in.tensor();
-  a.c = in.tensor();
+  a.a = in.tensor("th", Kind::storage);
+  a.b = in.tensor("th", Kind::storage);
+  a.c = in.tensor("th", Kind::storage);
   a.gelu = in.choice(a.gelu);
 }
 void fill(Source& in, tigon_geglu_backward_args& a) {
-  a.dc = in.tensor();
-  a.a = in.tensor();
-  a.b = in.tensor();
-  a.da = in.tensor();
-  a.db = in.tensor();
-  a.c = in.tensor();
+  a.dc = in.tensor("th", Kind::storage);
+  a.a = in.tensor("th", Kind::storage);
+  a.b = in.tensor("th", Kind::storage);
+  a.da = in.tensor("th", Kind::storage);
+  a.db = in.tensor("th", Kind::storage);
+  a.c = in.tensor("th", Kind::storage, Need::optional);
   a.gelu = in.choice(a.gelu);
 }
 void fill(Source& in, tigon_softmax_forward_args& a) {
-  a.x = in.tensor();
-  a.y = in.tensor();
+  a.x = in.tensor("tv", Kind::storage);
+  a.y = in.tensor("tv", Kind::storage);
   a.scale = in.real(a.scale);
 }
 void fill(Source& in, tigon_softmax_backward_args& a) {
-  a.dy = in.tensor();
-  a.y = in.tensor();
-  a.dx = in.tensor();
+  a.dy = in.tensor("tv", Kind::storage);
+  a.y = in.tensor("tv", Kind::storage);
+  a.dx = in.tensor("tv", Kind::storage);
   a.scale = in.real(a.scale);
 }
 void fill(Source& in, tigon_cross_entropy_forward_args& a) {
-  a.logits = in.tensor();
-  a.target = in.tensor();
-  a.class_weight = in.tensor();
-  a.token_scale = in.tensor();
+  a.logits = in.tensor("tv", Kind::storage);
+  a.target = in.tensor("t", Kind::index);
+  a.class_weight = in.tensor("v", Kind::statistic, Need::optional);
+  a.token_scale = in.tensor("t", Kind::statistic, Need::optional);
   fill(in, a.options);
   fill(in, a.out);
-  a.dlogits = in.tensor();
+  a.dlogits = in.tensor("tv", Kind::storage, Need::optional);
 }
 void fill(Source& in, tigon_cross_entropy_backward_args& a) {
-  a.dloss = in.tensor();
-  a.logits = in.tensor();
-  a.target = in.tensor();
-  a.class_weight = in.tensor();
-  a.token_scale = in.tensor();
-  a.lse = in.tensor();
+  a.dloss = in.tensor("1", Kind::statistic);
+  a.logits = in.tensor("tv", Kind::storage);
+  a.target = in.tensor("t", Kind::index);
+  a.class_weight = in.tensor("v", Kind::statistic, Need::optional);
+  a.token_scale = in.tensor("t", Kind::statistic, Need::optional);
+  a.lse = in.tensor("t", Kind::statistic);
   fill(in, a.options);
-  a.dlogits = in.tensor();
+  a.dlogits = in.tensor("tv", Kind::storage);
 }
 void fill(Source& in, tigon_linear_forward_args& a) {
-  a.x = in.tensor();
-  a.weight = in.tensor();
-  a.bias = in.tensor();
-  a.y = in.tensor();
+  a.x = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("vh", Kind::storage);
+  a.bias = in.tensor("v", Kind::storage, Need::optional);
+  a.y = in.tensor("tv", Kind::storage);
 }
 void fill(Source& in, tigon_linear_backward_args& a) {
-  a.dy = in.tensor();
-  a.x = in.tensor();
-  a.weight = in.tensor();
-  a.dx = in.tensor();
-  a.dweight = in.tensor();
-  a.dbias = in.tensor();
+  a.dy = in.tensor("tv", Kind::storage);
+  a.x = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("vh", Kind::storage);
+  a.dx = in.tensor("th", Kind::storage, Need::optional);
+  a.dweight = in.tensor("vh", Kind::storage, Need::optional);
+  a.dbias = in.tensor("v", Kind::storage, Need::optional);
   a.accumulate_dx = in.choice(a.accumulate_dx);
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_fused_linear_cross_entropy_args& a) {
-  a.x = in.tensor();
-  a.weight = in.tensor();
-  a.bias = in.tensor();
-  a.target = in.tensor();
-  a.class_weight = in.tensor();
-  a.token_scale = in.tensor();
-  a.dloss = in.tensor();
+  a.x = in.tensor("th", Kind::storage);
+  a.weight = in.tensor("vh", Kind::storage);
+  a.bias = in.tensor("v", Kind::storage, Need::optional);
+  a.target = in.tensor("t", Kind::index);
+  a.class_weight = in.tensor("v", Kind::statistic, Need::optional);
+  a.token_scale = in.tensor("t", Kind::statistic, Need::optional);
+  a.dloss = in.tensor("1", Kind::statistic, Need::optional);
   fill(in, a.options);
   fill(in, a.chunk);
   fill(in, a.out);
-  a.dx = in.tensor();
-  a.dweight = in.tensor();
-  a.dbias = in.tensor();
+  a.dx = in.tensor("th", Kind::storage, Need::optional);
+  a.dweight = in.tensor("vh", Kind::storage, Need::optional);
+  a.dbias = in.tensor("v", Kind::storage, Need::optional);
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_embedding_forward_args& a) {
-  a.ids = in.tensor();
-  a.weight = in.tensor();
-  a.y = in.tensor();
+  a.ids = in.tensor("t", Kind::index);
+  a.weight = in.tensor("vh", Kind::storage);
+  a.y = in.tensor("th", Kind::storage);
   a.scale = in.real(a.scale);
 }
 void fill(Source& in, tigon_embedding_backward_args& a) {
-  a.ids = in.tensor();
-  a.dy = in.tensor();
-  a.dweight = in.tensor();
+  a.ids = in.tensor("t", Kind::index);
+  a.dy = in.tensor("th", Kind::storage);
+  a.dweight = in.tensor("vh", Kind::storage);
   a.scale = in.real(a.scale);
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_attention_forward_args& a) {
-  a.q = in.tensor();
-  a.k = in.tensor();
-  a.v = in.tensor();
-  a.o = in.tensor();
-  a.lse = in.tensor();
+  a.q = in.tensor("btqd", Kind::storage);
+  a.k = in.tensor("btkd", Kind::storage);
+  a.v = in.tensor("btkd", Kind::storage);
+  a.o = in.tensor("btqd", Kind::storage);
+  a.lse = in.tensor("bqt", Kind::statistic, Need::optional);
   a.scale = in.real(a.scale);
   a.causal = in.choice(a.causal);
 }
 void fill(Source& in, tigon_attention_backward_args& a) {
-  a.dout = in.tensor();
-  a.q = in.tensor();
-  a.k = in.tensor();
-  a.v = in.tensor();
-  a.o = in.tensor();
-  a.lse = in.tensor();
-  a.dq = in.tensor();
-  a.dk = in.tensor();
-  a.dv = in.tensor();
+  a.dout = in.tensor("btqd", Kind::storage);
+  a.q = in.tensor("btqd", Kind::storage);
+  a.k = in.tensor("btkd", Kind::storage);
+  a.v = in.tensor("btkd", Kind::storage);
+  a.o = in.tensor("btqd", Kind::storage);
+  a.lse = in.tensor("bqt", Kind::statistic);
+  a.dq = in.tensor("btqd", Kind::storage);
+  a.dk = in.tensor("btkd", Kind::storage);
+  a.dv = in.tensor("btkd", Kind::storage);
   a.scale = in.real(a.scale);
   a.causal = in.choice(a.causal);
 }
 void fill(Source& in, tigon_adamw_args& a) {
-  a.param = in.tensor();
-  a.grad = in.tensor();
-  a.m = in.tensor();
-  a.v = in.tensor();
-  a.param_copy = in.tensor();
-  a.grad_scale = in.tensor();
+  a.param = in.tensor("t", Kind::storage);
+  a.grad = in.tensor("t", Kind::storage);
+  a.m = in.tensor("t", Kind::statistic);
+  a.v = in.tensor("t", Kind::statistic);
+  a.param_copy = in.tensor("t", Kind::storage, Need::optional);
+  a.grad_scale = in.tensor("1", Kind::statistic, Need::optional);
   a.lr = in.real(a.lr);
   a.beta1 = in.real(a.beta1);
   a.beta2 = in.real(a.beta2);
@@ -359,8 +380,8 @@ void fill(Source& in, tigon_adamw_args& a) {
 }
 void fill(Source& in, tigon_global_norm_args& a) {
   a.tensors = in.list(&a.tensor_count);
-  a.norm = in.tensor();
-  a.clip = in.tensor();
+  a.norm = in.tensor("1", Kind::statistic);
+  a.clip = in.tensor("1", Kind::statistic, Need::optional);
   a.max_norm = in.real(a.max_norm);
   a.scale = in.real(a.scale);
 }
@@ -467,8 +488,11 @@ int dispatch(Source& in) {
 
 }  // namespace
 
+// How many inputs got past the checks; read by the random driver.
+long tigon_fuzz_accepted = 0;
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Source in(data, size);
-  (void)dispatch(in);
+  if (dispatch(in) == TIGON_OK) ++tigon_fuzz_accepted;
   return 0;
 }
