@@ -38,6 +38,12 @@ OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const 
   };
   c.forward = [=](const Context& ctx, const Tensors& t) { ops::attention_forward(ctx, forward_args(t)); };
   c.backward = [=](const Context& ctx, const Tensors& t) { ops::attention_backward(ctx, backward_args(t)); };
+  c.unfused_forward = [=](const Context& ctx, const Tensors& t, ops::unfused::Tape& tape) {
+    ops::unfused::attention_forward(ctx, forward_args(t), tape);
+  };
+  c.unfused_backward = [=](const Context& ctx, const Tensors& t, ops::unfused::Tape& tape) {
+    ops::unfused::attention_backward(ctx, backward_args(t), tape);
+  };
   // Two GEMMs forward, five backward, over the pairs of query and key that see each other.
   const int64_t pairs = n.batch * n.heads * (causal ? n.seq * (n.seq + 1) / 2 : n.seq * n.seq);
   const int64_t q_elements = n.batch * n.seq * n.heads * n.dim, k_elements = n.batch * n.seq * n.kv_heads * n.dim;
@@ -48,7 +54,9 @@ OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const 
   c.backward_work = [=](int64_t size) {
     return Work{.bytes = size * 4 * (q_elements + k_elements) + statistics, .flops = 10 * pairs * n.dim};
   };
-  c.arithmetic_tolerance = 48.0;
+  c.arithmetic_tolerance = 96.0;
+  c.cancelling = 0.1;          // a softmax over one key has no gradient at all
+  c.unfused_tolerance = 16.0;  // its scores are rounded before the exponential
   return c;
 }
 
@@ -66,7 +74,7 @@ OpTable attention_table() {
                                   {1, 130, 2, 2, 16},
                                   {2, 129, 4, 2, 5},
                                   {1, 70, 24, 1, 3},
-                                  {1, 200, 6, 2, 33}}) {
+                                  {1, 150, 3, 1, 33}}) {
     table.test_cases.push_back(attention_case(n, true, 0.0, ""));
   }
   table.test_cases.push_back(attention_case({2, 140, 4, 2, 8}, false, 0.0, "not causal"));

@@ -84,6 +84,8 @@ struct OpCase {
   double tolerance = 4.0;
   // What the arithmetic inside may lose whatever the storage type, in units of f32: for ops whose sums are long
   // or cancel.
+  // Size of the terms that cancel in a result (tests only); it counts like rms(exact).
+  double cancelling = 0.0;
   // What the arithmetic inside may lose whatever the storage type, in units of f32 (of f64 where that is stored): for
   // ops whose sums are long.
   double arithmetic_tolerance = 0.0;
@@ -91,6 +93,8 @@ struct OpCase {
   bool unfused_rounds = false;
   // Size of the terms that cancel in a result (tests only); it counts like rms(exact).
   double cancelling = 0.0;
+  // The tolerance of the unfused form, where rounding its intermediates costs more. 0: tolerance.
+  double unfused_tolerance = 0.0;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
 };
 
