@@ -82,17 +82,12 @@ struct OpCase {
   std::function<Work(int64_t size)> full_work{};  // empty: forward + backward
   // Allowed error in units of the storage type (tests only): |got − exact| <= tolerance·eps·(|exact| + rms(exact)).
   double tolerance = 4.0;
-  // What the arithmetic inside may lose whatever the storage type, in units of f32: for ops whose sums are long
-  // or cancel.
-  // Size of the terms that cancel in a result (tests only); it counts like rms(exact).
-  double cancelling = 0.0;
-  // What the arithmetic inside may lose whatever the storage type, in units of f32 (of f64 where that is stored): for
-  // ops whose sums are long.
+  // What the arithmetic inside may lose whatever the storage type, in units of f32: for ops whose sums are long.
   double arithmetic_tolerance = 0.0;
+  // Size of the terms that cancel in a result; it counts like rms(exact).
+  double cancelling = 0.0;
   // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
   bool unfused_rounds = false;
-  // Size of the terms that cancel in a result (tests only); it counts like rms(exact).
-  double cancelling = 0.0;
   // The tolerance of the unfused form, where rounding its intermediates costs more. 0: tolerance.
   double unfused_tolerance = 0.0;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }
