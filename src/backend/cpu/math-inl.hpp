@@ -17,21 +17,23 @@ namespace tigon::cpu::HWY_NAMESPACE {
 // sigmoid need no other range, and the range saves the overflow handling.
 TIGON_SIMD V exp_nonpositive(V x) {
   const D d;
-  const hn::RebindToSigned<D> di;
+  const D32 d32;
   const V floor_x = set(-87.3f);
   const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
-  const V n = hn::Round(hn::Mul(clamped, set(1.44269504f)));
-  V r = hn::NegMulAdd(n, set(0.693359375f), clamped);  // ln 2 in two pieces, the first exact in few bits
-  r = hn::NegMulAdd(n, set(-2.12194440e-4f), r);
-  V p = set(1.9875691500e-4f);
-  p = hn::MulAdd(p, r, set(1.3981999507e-3f));
-  p = hn::MulAdd(p, r, set(8.3334519073e-3f));
-  p = hn::MulAdd(p, r, set(4.1665795894e-2f));
-  p = hn::MulAdd(p, r, set(1.6666665459e-1f));
-  p = hn::MulAdd(p, r, set(5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, hn::BitCast(d, exponent)));
+  // e^x = 2^n·2^f with n = round(x·log2 e). Adding 1.5·2^23 rounds, and leaves n + 127, the exponent of 2^n, in the
+  // lowest bits: no conversion to integer and back.
+  const V log2e = set(1.44269502f), magic = set(12582912.0f + 127.0f);
+  const V shifted = hn::MulAdd(clamped, log2e, magic);
+  const V n = hn::Sub(shifted, magic);
+  const V f = hn::MulAdd(clamped, set(1.92596303e-8f), hn::MulSub(clamped, log2e, n));  // the rest of log2 e as well
+  V p = set(0.00132647262f);  // 2^f on [−½, ½], fitted for the least relative error
+  p = hn::MulAdd(p, f, set(0.00967151299f));
+  p = hn::MulAdd(p, f, set(0.0555073358f));
+  p = hn::MulAdd(p, f, set(0.240222424f));
+  p = hn::MulAdd(p, f, set(0.693147004f));
+  p = hn::MulAdd(p, f, set(1.0f));
+  const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, shifted)));
+  return hn::IfThenElseZero(hn::Not(hn::Lt(x, floor_x)), hn::Mul(p, power));
 }
 
 // 1 / (1 + e^−x), accurate in both tails.
