@@ -13,27 +13,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
 
-// e^x for x <= 0, within 2 ulp; 0 below −87.3 (where f32 would go subnormal), NaN stays NaN. The softmax and the
-// sigmoid need no other range, and the range saves the overflow handling.
+// e^x for x <= 0, within 2 ulp (3 below −50); 0 below −87.7 (where f32 would go subnormal), NaN stays NaN. The softmax
+// and the sigmoid need no other range, and the range saves the overflow handling. It holds in fact up to x = 88.
 TIGON_SIMD V exp_nonpositive(V x) {
   const D d;
   const D32 d32;
-  const V floor_x = set(-87.3f);
-  const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
-  // e^x = 2^n·2^f with n = round(x·log2 e). Adding 1.5·2^23 rounds, and leaves n + 127, the exponent of 2^n, in the
-  // lowest bits: no conversion to integer and back.
-  const V log2e = set(1.44269502f), magic = set(12582912.0f + 127.0f);
-  const V shifted = hn::MulAdd(clamped, log2e, magic);
+  const V clamped = hn::Max(set(-88.0f), x);  // this order keeps NaN on x86
+  // e^x = 2^n·e^r with n = round(x/ln 2). Adding 1.5·2^23 rounds, and leaves n + 127, the exponent of 2^n, in the
+  // lowest bits: no conversion to integer and back. At −88 that exponent is 0, and so is the result.
+  const V magic = set(12582912.0f + 127.0f);
+  const V shifted = hn::MulAdd(clamped, set(1.44269502f), magic);
   const V n = hn::Sub(shifted, magic);
-  const V f = hn::MulAdd(clamped, set(1.92596303e-8f), hn::MulSub(clamped, log2e, n));  // the rest of log2 e as well
-  V p = set(0.00132647262f);  // 2^f on [−½, ½], fitted for the least relative error
-  p = hn::MulAdd(p, f, set(0.00967151299f));
-  p = hn::MulAdd(p, f, set(0.0555073358f));
-  p = hn::MulAdd(p, f, set(0.240222424f));
-  p = hn::MulAdd(p, f, set(0.693147004f));
-  p = hn::MulAdd(p, f, set(1.0f));
-  const V power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, shifted)));
-  return hn::IfThenElseZero(hn::Not(hn::Lt(x, floor_x)), hn::Mul(p, power));
+  const V r = hn::NegMulAdd(n, set(0.693147182f), clamped);  // ln 2 is nearly a float: the error is 2e-9·n
+  V p = set(0.00831250101f);                                 // e^r on ±½·ln 2, fitted for the least relative error
+  p = hn::MulAdd(p, r, set(0.0418903306f));
+  p = hn::MulAdd(p, r, set(0.166671157f));
+  p = hn::MulAdd(p, r, set(0.499992311f));
+  p = hn::MulAdd(p, r, set(1.0f));
+  p = hn::MulAdd(p, r, set(1.0f));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, shifted))));
 }
 
 // 1 / (1 + e^−x), accurate in both tails.
