@@ -29,6 +29,7 @@ void for_tokens(const Context& ctx, const LossBatch& batch, const Tensor& logits
         if (gradient != nullptr) std::memset(gradient, 0, static_cast<size_t>(vocab * size_of(dlogits.dtype)));
       }
     }
+    if (dlogits) LossBatch::flush_streams();
   });
 }
 

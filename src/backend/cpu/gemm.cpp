@@ -91,14 +91,16 @@ struct Tiling {
 
   Tiling(int64_t rows, int64_t columns, int64_t depth)
       : m(cut(rows, kTileRows)), n(cut(columns, kTileColumns)), k(cut(depth, std::max<int64_t>(1, depth))) {
-    if (m.count * n.count < kEnoughTasks) n = cut(columns, kSmallColumns);
+    k.count = pieces(depth);
+    if (tasks() >= kEnoughTasks) return;
+    n = cut(columns, kSmallColumns);
     if (m.count * n.count < kEnoughTasks) m = cut(rows, kSmallRows);
+    k.count = pieces(depth);
+  }
+  // A small result of a long sum: the sum is shared out as well, which costs less than smaller tiles.
+  int64_t pieces(int64_t depth) const {
     const int64_t tiles = m.count * n.count;
-    // A small result of a long sum: share out the sum as well.
-    if (tiles < kEnoughTasks) {
-      const int64_t wanted = (kEnoughTasks + tiles - 1) / tiles;
-      k.count = std::clamp<int64_t>(depth / kSmallestPiece, 1, wanted);
-    }
+    return std::clamp<int64_t>(depth / kSmallestPiece, 1, (kEnoughTasks + tiles - 1) / tiles);
   }
   int64_t tasks() const { return m.count * n.count * k.count; }
 };
@@ -234,11 +236,16 @@ int64_t gemm_scratch_limit(const Context& ctx, const Gemm& args) {
   const int64_t rows = std::min(product.rows, kTileRows), columns = std::min(product.columns, kTileColumns);
   const int64_t slot = (product.widen_a ? rows * kWidenedDepth : 0) + (product.widen_b ? columns * kWidenedDepth : 0) +
                        (args.c.dtype != DType::f32 ? rows * columns : 0);
-  // Split sums have fewer than kEnoughTasks small tiles, in at most enough pieces to reach that number.
-  const int64_t pieces = std::clamp<int64_t>(product.depth / kSmallestPiece, 1, kEnoughTasks);
-  const int64_t partials =
-      pieces == 1 ? 0
-                  : std::min(pieces * product.rows * product.columns, 2 * kEnoughTasks * kSmallRows * kSmallColumns);
+  // Split sums: the largest partial results of any smaller problem, over the numbers of tiles that are too few.
+  const int64_t most_pieces = product.depth / kSmallestPiece;
+  int64_t partials = 0;
+  for (int64_t i = 1; i < kEnoughTasks && kTileRows * (i - 1) < product.rows; ++i) {
+    for (int64_t j = 1; i * j < kEnoughTasks && kTileColumns * (j - 1) < product.columns; ++j) {
+      const int64_t pieces = std::min(most_pieces, (kEnoughTasks + i * j - 1) / (i * j));
+      const int64_t area = std::min(kTileRows * i, product.rows) * std::min(kTileColumns * j, product.columns);
+      if (pieces > 1) partials = std::max(partials, pieces * area);
+    }
+  }
   constexpr int64_t kAlignment = 2 * 256;  // of the two blocks
   return (thread_count(ctx) * slot + partials) * 4 + kAlignment;
 }

@@ -122,7 +122,6 @@ void LossRowGradient(const LogitRow& row, const RowGradient& gradient, const flo
     if (softcap > 0) return row_gradient<false>(x, row.count, gradient, weight, SoftCap(softcap), out);
     if (stream) {
       row_gradient<true>(x, row.count, gradient, weight, NoCap(), out);
-      hwy::FlushStream();
     } else {
       row_gradient<false>(x, row.count, gradient, weight, NoCap(), out);
     }
@@ -205,6 +204,8 @@ void LossBatch::gradient_row(int64_t token, const LogitRow& row, const RowScale&
   (row, gradient, in_.class_weight ? in_.class_weight.as<float>() + row.first : nullptr,
    static_cast<float>(options.softcap), stream, dlogits);
 }
+
+void LossBatch::flush_streams() { hwy::FlushStream(); }
 
 void LossBatch::ignore_row(int64_t token) const { write_token(token, {}, 0.0, -1); }
 

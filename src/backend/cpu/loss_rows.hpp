@@ -44,8 +44,9 @@ class LossBatch {
   // The loss of one counted token from its whole row, written to the outputs.
   RowScale add_row(int64_t token, const LogitRow& row) const;
   // The gradient of a row, or of some of its columns, into dlogits (which may be the logits); `stream` stores it past
-  // the cache, for rows aligned to whole vectors.
+  // the cache, for rows aligned to whole vectors, and asks for a `flush_streams` by the same thread when it is done.
   void gradient_row(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits, bool stream) const;
+  static void flush_streams();
   // An ignored token counts nothing.
   void ignore_row(int64_t token) const;
   // Writes the reduced outputs.

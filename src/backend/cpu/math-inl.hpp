@@ -22,23 +22,25 @@ TIGON_SIMD V power_of_two(V shifted) {
   return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, shifted), hn::Set(di, 127))));
 }
 
-// e^x for x <= 0, within 2 ulp; 0 below −87.3 (where f32 would go subnormal), NaN stays NaN. The softmax and the
-// sigmoid need no other range, and the range saves the overflow handling.
+// e^x for x <= 0, within 2 ulp (3 below −50); 0 below −87.7 (where f32 would go subnormal), NaN stays NaN. The softmax
+// and the sigmoid need no other range, and the range saves the overflow handling. It holds in fact up to x = 88.
 TIGON_SIMD V exp_nonpositive(V x) {
-  const V floor_x = set(-87.3f);
-  const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
-  const V shifted = hn::MulAdd(clamped, set(1.44269504f), set(kRoundingMagic));
-  const V n = hn::Sub(shifted, set(kRoundingMagic));
-  V r = hn::NegMulAdd(n, set(0.693359375f), clamped);  // ln 2 in two pieces, the first exact in few bits
-  r = hn::NegMulAdd(n, set(-2.12194440e-4f), r);
-  V p = set(1.9875691500e-4f);
-  p = hn::MulAdd(p, r, set(1.3981999507e-3f));
-  p = hn::MulAdd(p, r, set(8.3334519073e-3f));
-  p = hn::MulAdd(p, r, set(4.1665795894e-2f));
-  p = hn::MulAdd(p, r, set(1.6666665459e-1f));
-  p = hn::MulAdd(p, r, set(5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0f));
-  return hn::IfThenElse(hn::Lt(x, floor_x), zero(), hn::Mul(p, power_of_two(shifted)));
+  const D d;
+  const D32 d32;
+  const V clamped = hn::Max(set(-88.0f), x);  // this order keeps NaN on x86
+  // e^x = 2^n·e^r with n = round(x/ln 2). Adding 1.5·2^23 rounds, and leaves n + 127, the exponent of 2^n, in the
+  // lowest bits: no conversion to integer and back. At −88 that exponent is 0, and so is the result.
+  const V magic = set(12582912.0f + 127.0f);
+  const V shifted = hn::MulAdd(clamped, set(1.44269502f), magic);
+  const V n = hn::Sub(shifted, magic);
+  const V r = hn::NegMulAdd(n, set(0.693147182f), clamped);  // ln 2 is nearly a float: the error is 2e-9·n
+  V p = set(0.00831250101f);                                 // e^r on ±½·ln 2, fitted for the least relative error
+  p = hn::MulAdd(p, r, set(0.0418903306f));
+  p = hn::MulAdd(p, r, set(0.166671157f));
+  p = hn::MulAdd(p, r, set(0.499992311f));
+  p = hn::MulAdd(p, r, set(1.0f));
+  p = hn::MulAdd(p, r, set(1.0f));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, shifted))));
 }
 
 // e^x and ln x for every x. Highway's own lose NaN and wrap around beyond the range of the result.
