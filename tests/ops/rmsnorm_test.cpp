@@ -55,5 +55,27 @@ TEST_F(RmsnormFixture, WorksInPlaceAndOnNoRows) {
   ops::rmsnorm_forward(ctx, args);
 }
 
+TEST_F(RmsnormFixture, BackwardTwiceGivesTheSameAndInPlaceTheSameBits) {
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.3f * static_cast<float>(i) - 1.0f;
+  std::vector<float> rstd(3), dy = {1, -1, 2, 0, 3, 1, -2, 1, 0, 1, 1, 1}, dx(12), dweight(4);
+  args.rstd = Tensor::contiguous(rstd.data(), DType::f32, {3});
+  ops::rmsnorm_forward(ctx, args);
+  ops::RmsnormBackward backward{.dy = Tensor::contiguous(dy.data(), DType::f32, {3, 4}),
+                                .x = args.x,
+                                .weight = args.weight,
+                                .rstd = args.rstd,
+                                .dx = Tensor::contiguous(dx.data(), DType::f32, {3, 4}),
+                                .dweight = Tensor::contiguous(dweight.data(), DType::f32, {4})};
+  ops::rmsnorm_backward(ctx, backward);
+  const auto dx_once = dx, dweight_once = dweight;
+  ops::rmsnorm_backward(ctx, backward);
+  EXPECT_EQ(dx, dx_once);
+  EXPECT_EQ(dweight, dweight_once);
+  backward.dx = backward.dy;
+  ops::rmsnorm_backward(ctx, backward);
+  EXPECT_EQ(dy, dx_once);
+  EXPECT_EQ(dweight, dweight_once);
+}
+
 }  // namespace
 }  // namespace tigon::test

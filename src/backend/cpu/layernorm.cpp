@@ -9,6 +9,7 @@
 #include "backend/cpu/simd-inl.hpp"
 // clang-format on
 
+#include <algorithm>
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
@@ -21,11 +22,12 @@ void layernorm_forward_rows(const ops::LayernormForward& args, const float* weig
   const auto count = static_cast<float>(hidden);
   for (int64_t i = begin; i < end; ++i) {
     const T* x = row<T>(args.x, i);
-    const T* next_x = row<T>(args.x, i + 1 < end ? i + 1 : i);
+    const T* next_x = row<T>(args.x, std::min(i + 1, end - 1));
     T* y = row<T>(args.y, i);
     const float mean = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR { return load(x + j, part); }) / count;
     const V center = set(mean);
     const float squares = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      prefetch(next_x + j / 2);
       const V v = keep_used(hn::Sub(load(x + j, part), center), part);
       return hn::Mul(v, v);
     });
@@ -34,7 +36,7 @@ void layernorm_forward_rows(const ops::LayernormForward& args, const float* weig
     if (args.rstd) args.rstd.as<float>()[i] = rstd;
     const V scale = set(rstd);
     for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
-      prefetch(next_x + j);
+      prefetch(next_x + (hidden + j) / 2);
       const V normal = hn::Mul(hn::Sub(load(x + j, part), center), scale);
       put<kStream>(hn::MulAdd(normal, load(weight + j, part), load(bias + j, part)), y + j, part);
     });
@@ -51,38 +53,61 @@ void LayernormForwardRows(const ops::LayernormForward& args, const float* weight
   });
 }
 
+// kRows rows from i on: together they read and write the rows of dweight and dbias once instead of each.
+template <class T, bool kStream, int kRows>
+TIGON_SIMD void layernorm_backward_group(const ops::LayernormBackward& args, const float* weight, float* dweight,
+                                         float* dbias, int64_t i, int64_t end) {
+  const int64_t hidden = args.x.sizes[1];
+  const T *x[kRows], *dy[kRows], *next_x[kRows], *next_dy[kRows];
+  V center[kRows], scale[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t next = std::min(i + kRows + r, end - 1);
+    x[r] = row<T>(args.x, i + r);
+    dy[r] = row<T>(args.dy, i + r);
+    next_x[r] = row<T>(args.x, next);
+    next_dy[r] = row<T>(args.dy, next);
+    center[r] = set(args.mean.as<float>()[i + r]);
+    scale[r] = set(args.rstd.as<float>()[i + r]);
+  }
+  const auto first_pass = [&](int64_t j, auto part) HWY_ATTR {
+    const V w = load(weight + j, part);
+    V dw = dweight != nullptr ? load(dweight + j, part) : zero();
+    V db = dbias != nullptr ? load(dbias + j, part) : zero();
+    Vectors<2 * kRows> products;
+    for (int r = 0; r < kRows; ++r) {
+      prefetch(next_dy[r] + j);
+      const V normal = hn::Mul(hn::Sub(load(x[r] + j, part), center[r]), scale[r]);
+      const V dyv = load(dy[r] + j, part);
+      dw = hn::MulAdd(dyv, normal, dw);
+      db = hn::Add(dyv, db);
+      products.of[2 * r] = hn::Mul(dyv, w);
+      products.of[2 * r + 1] = hn::Mul(products.of[2 * r], normal);
+    }
+    if (dweight != nullptr) store(dw, dweight + j, part);
+    if (dbias != nullptr) store(db, dbias + j, part);
+    return products;
+  };
+  const Sums<2 * kRows> sums = sum_row_each<2 * kRows>(hidden, first_pass);
+  if (!args.dx) return;
+  for (int r = 0; r < kRows; ++r) {
+    T* dx = row<T>(args.dx, i + r);
+    const V mean_m = set(sums.of[2 * r] / static_cast<float>(hidden));
+    const V slope = set(sums.of[2 * r + 1] / static_cast<float>(hidden));
+    for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      prefetch(next_x[r] + j);
+      const V normal = hn::Mul(hn::Sub(load(x[r] + j, part), center[r]), scale[r]);
+      const V m = hn::Mul(load(dy[r] + j, part), load(weight + j, part));
+      put<kStream>(hn::Mul(scale[r], hn::NegMulAdd(normal, slope, hn::Sub(m, mean_m))), dx + j, part);
+    });
+  }
+}
+
 template <class T, bool kStream>
 void layernorm_backward_rows(const ops::LayernormBackward& args, const float* weight, float* dweight, float* dbias,
                              int64_t begin, int64_t end) {
-  const int64_t hidden = args.x.sizes[1];
-  const auto count = static_cast<float>(hidden);
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t next = i + 1 < end ? i + 1 : i;
-    const T* x = row<T>(args.x, i);
-    const T* dy = row<T>(args.dy, i);
-    const T* next_x = row<T>(args.x, next);
-    const T* next_dy = row<T>(args.dy, next);
-    const V center = set(args.mean.as<float>()[i]);
-    const V scale = set(args.rstd.as<float>()[i]);
-    const TwoSums sums = sum_row_twice(hidden, [&](int64_t j, auto part) HWY_ATTR {
-      const V normal = hn::Mul(hn::Sub(load(x + j, part), center), scale);
-      const V dyv = load(dy + j, part);
-      if (dweight != nullptr) store(hn::MulAdd(dyv, normal, load(dweight + j, part)), dweight + j, part);
-      if (dbias != nullptr) store(hn::Add(dyv, load(dbias + j, part)), dbias + j, part);
-      const V m = hn::Mul(dyv, load(weight + j, part));
-      return TwoVectors{m, hn::Mul(m, normal)};
-    });
-    if (!args.dx) continue;
-    T* dx = row<T>(args.dx, i);
-    const V mean_m = set(sums.first / count), slope = set(sums.second / count);
-    for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
-      prefetch(next_x + j);
-      prefetch(next_dy + j);
-      const V normal = hn::Mul(hn::Sub(load(x + j, part), center), scale);
-      const V m = hn::Mul(load(dy + j, part), load(weight + j, part));
-      put<kStream>(hn::Mul(scale, hn::NegMulAdd(normal, slope, hn::Sub(m, mean_m))), dx + j, part);
-    });
-  }
+  int64_t i = begin;
+  for (; i + 2 <= end; i += 2) layernorm_backward_group<T, kStream, 2>(args, weight, dweight, dbias, i, end);
+  if (i < end) layernorm_backward_group<T, kStream, 1>(args, weight, dweight, dbias, i, end);
   if (kStream) hwy::FlushStream();
 }
 

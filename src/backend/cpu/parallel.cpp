@@ -10,8 +10,9 @@ bool larger_than_cache(int64_t bytes) {
 #ifdef _SC_LEVEL3_CACHE_SIZE
     size = std::max<int64_t>(sysconf(_SC_LEVEL2_CACHE_SIZE), sysconf(_SC_LEVEL3_CACHE_SIZE));
 #endif
-    // The C library may count the slices of every core complex together; a thread reaches one, of 32 MiB at most.
-    return size > 0 ? std::min(size, int64_t{32} << 20) : int64_t{16} << 20;
+    // glibc counts the slices of a whole AMD socket, 320 MB and more, of which a core fills only its own: cap it.
+    constexpr int64_t kFallback = int64_t{16} << 20, kMost = int64_t{32} << 20;
+    return size > 0 ? std::min(size, kMost) : kFallback;
   }();
   return bytes > last_level;
 }

@@ -10,6 +10,7 @@
 #include "backend/cpu/simd-inl.hpp"
 // clang-format on
 
+#include <algorithm>
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
@@ -21,7 +22,7 @@ void rmsnorm_forward_rows(const ops::RmsnormForward& args, const Tensor& residua
   const int64_t hidden = args.x.sizes[1];
   const bool round_early = args.casting == ops::NormCasting::llama;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t next = i + 1 < end ? i + 1 : i;
+    const int64_t next = std::min(i + 1, end - 1);
     const T* x = row<T>(args.x, i);
     const T* next_x = row<T>(args.x, next);
     const T* r = kResidual ? row<T>(residual, i) : nullptr;
@@ -73,7 +74,7 @@ void rmsnorm_backward_rows(const ops::RmsnormBackward& args, const Tensor& dresi
   const int64_t hidden = args.x.sizes[1];
   const bool round_early = args.casting == ops::NormCasting::llama;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t next = i + 1 < end ? i + 1 : i;
+    const int64_t next = std::min(i + 1, end - 1);
     const T* x = row<T>(args.x, i);
     const T* dy = row<T>(args.dy, i);
     const T* next_x = row<T>(args.x, next);
@@ -81,6 +82,7 @@ void rmsnorm_backward_rows(const ops::RmsnormBackward& args, const Tensor& dresi
     const float rstd = args.rstd.as<float>()[i];
     const V scale = set(rstd);
     const float dot = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+      prefetch(next_dy + j);  // one input of the next row in either pass keeps memory evenly busy
       const V xv = load(x + j, part);
       const V dyv = load(dy + j, part);
       if (dweight != nullptr) {
@@ -96,7 +98,6 @@ void rmsnorm_backward_rows(const ops::RmsnormBackward& args, const Tensor& dresi
     const V slope = set(-rstd * rstd * rstd * (dot / static_cast<float>(hidden)));
     for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
       prefetch(next_x + j);
-      prefetch(next_dy + j);
       const V m = hn::Mul(load(dy + j, part), load(gain + j, part));
       V gradient = hn::Mul(slope, load(x + j, part));
       if constexpr (kAdd) gradient = hn::Add(gradient, load(dr + j, part));

@@ -125,10 +125,10 @@ TIGON_SIMD void put(V v, T* p, Part part) {
   store(v, p, part);
 }
 
-// Asks for the line of p, which may lie past the end of an array.
+// Asks for the line of p, into the second-level cache: a row asked for ahead of time must not push out the one in use.
 template <class T>
 TIGON_SIMD void prefetch(const T* p) {
-  hwy::Prefetch(p);
+  __builtin_prefetch(p, 0, 2);
 }
 
 // v with the unused lanes of the last vector of a row set to zero.
@@ -182,30 +182,34 @@ TIGON_SIMD float sum_row(int64_t n, const F& f) {
   return hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-// Two sums in one pass.
-struct TwoVectors {
-  V first, second;
+// K sums in one pass, of what f gives as K vectors.
+template <int K>
+struct Vectors {
+  V of[K];
 };
-struct TwoSums {
-  float first, second;
+template <int K>
+struct Sums {
+  float of[K];
 };
-template <class F>
-TIGON_SIMD TwoSums sum_row_twice(int64_t n, const F& f) {
+template <int K, class F>
+TIGON_SIMD Sums<K> sum_row_each(int64_t n, const F& f) {
   const int64_t step = lanes();
-  TwoVectors s0{zero(), zero()}, s1{zero(), zero()};
-  const auto add = [](TwoVectors& s, const TwoVectors& v) HWY_ATTR {
-    s.first = hn::Add(s.first, v.first);
-    s.second = hn::Add(s.second, v.second);
+  Vectors<K> even, odd;
+  for (int k = 0; k < K; ++k) even.of[k] = odd.of[k] = zero();
+  const auto add = [](Vectors<K>& sum, const Vectors<K>& v) HWY_ATTR {
+    for (int k = 0; k < K; ++k) sum.of[k] = hn::Add(sum.of[k], v.of[k]);
   };
   int64_t j = 0;
   for (; j + 2 * step <= n; j += 2 * step) {
-    add(s0, f(j, Full{}));
-    add(s1, f(j + step, Full{}));
+    add(even, f(j, Full{}));
+    add(odd, f(j + step, Full{}));
   }
-  if (j + step <= n) add(s0, f(j, Full{})), j += step;
-  if (j < n) add(s1, f(j, Part{n - j}));
-  add(s0, s1);
-  return {hn::GetLane(hn::SumOfLanes(D(), s0.first)), hn::GetLane(hn::SumOfLanes(D(), s0.second))};
+  if (j + step <= n) add(even, f(j, Full{})), j += step;
+  if (j < n) add(odd, f(j, Part{n - j}));
+  add(even, odd);
+  Sums<K> sums;
+  for (int k = 0; k < K; ++k) sums.of[k] = hn::GetLane(hn::SumOfLanes(D(), even.of[k]));
+  return sums;
 }
 
 // Calls f with a null pointer of the storage type.
