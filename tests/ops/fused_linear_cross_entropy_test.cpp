@@ -292,6 +292,9 @@ TEST(ChunkTokens, FollowsItsRules) {
   EXPECT_EQ(ops::chunk_tokens({}, cpu, 1000, 8, 10, 4), 1000);
   // 8192 tokens of 128256 bf16 logits in 256 MiB: 1046, so 1024 in whole tiles, eight chunks.
   EXPECT_EQ(ops::chunk_tokens({}, gpu, 8192, 2048, 128256, 2), 1024);
+  // A quarter of 125 MiB, and 64 MiB of a larger problem.
+  EXPECT_EQ(ops::chunk_tokens({}, cpu, 1024, 768, 32000, 4), 256);
+  EXPECT_EQ(ops::chunk_tokens({}, cpu, 4096, 2048, 128256, 4), 128);
   // Not even one token fits: one at a time.
   EXPECT_EQ(ops::chunk_tokens({.budget_bytes = 1}, cpu, 50, 8, 100, 4), 1);
   EXPECT_EQ(ops::chunk_tokens({}, cpu, 0, 8, 100, 4), 1);

@@ -8,7 +8,7 @@ namespace tigon::ops {
 // rounded to GEMM tiles, with the tokens spread evenly over the chunks.
 struct ChunkRule {
   int64_t tokens = 0;        // a fixed chunk; 0: from the budget
-  int64_t budget_bytes = 0;  // 0: the device's default (256 MiB on a GPU, 64 MiB on a CPU)
+  int64_t budget_bytes = 0;  // 0: 256 MiB on a GPU; on a CPU a quarter of all logits, within 16 to 64 MiB
   bool liger = false;        // Liger's rule instead: next_pow2(ceil(N / ceil(V/H)))
 };
 
