@@ -70,7 +70,7 @@ ReplayArena::ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, boo
                                            .expected = std::to_string(plan.bytes()) + " bytes",
                                            .got = std::to_string(bytes)});
   }
-  if (kRedZone > 0 && host_memory_) {
+  if (kRedZone > 0 && host_memory_ && plan.bytes() > 0) {
     std::memset(memory_, static_cast<int>(kPoison), static_cast<size_t>(plan.bytes()));
     ASAN_POISON_MEMORY_REGION(memory_, static_cast<size_t>(plan.bytes()));
   }
