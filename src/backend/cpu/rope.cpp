@@ -179,7 +179,7 @@ HWY_EXPORT(RopeRows);
 
 namespace {
 
-constexpr int64_t kFrequencyPadding = HWY_MAX_BYTES / 4;
+constexpr int64_t kFrequencyPadding = 32;  // f64 lanes of the longest vectors, 2048 bits
 
 // Whether the caller's table already is what RopeTable wants.
 bool usable_as_is(const ops::Rope& args) {
