@@ -52,8 +52,10 @@ class Source {
     }
     t.data = memory_for(t);
     if (kind == Kind::index && t.data != nullptr && t.dtype == TIGON_I64 && t.rank == 1) {
-      for (int64_t i = 0; i < t.sizes[0] && i < 8; ++i)
-        static_cast<int64_t*>(t.data)[i] = hostile() ? extreme() : i % 2;
+      for (int64_t i = 0; i < t.sizes[0] && i < 8; ++i) {
+        const int64_t value = hostile() ? extreme() : i % 2;
+        std::memcpy(static_cast<std::byte*>(t.data) + i * 8, &value, 8);  // the pointer may be misaligned on purpose
+      }
     }
     return t;
   }

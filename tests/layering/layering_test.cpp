@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -88,13 +87,15 @@ struct Include {
 };
 
 std::vector<Include> includes() {
-  static const std::regex pattern(R"(^\s*#\s*include\s*([<"])([^>"]+)[>"])");
   std::vector<Include> all;
   for (const fs::path& file : sources()) {
     std::ifstream stream(file);
     for (std::string line; std::getline(stream, line);) {
-      std::smatch match;
-      if (std::regex_search(line, match, pattern)) all.push_back({file, match[2], match[1] == "\""});
+      const size_t word = line.find("#include");
+      const size_t open = line.find_first_of("<\"", word);
+      if (word == std::string::npos || line.find_first_not_of(" \t") != word || open == std::string::npos) continue;
+      const size_t close = line.find_first_of(">\"", open + 1);
+      all.push_back({file, line.substr(open + 1, close - open - 1), line[open] == '"'});
     }
   }
   return all;
