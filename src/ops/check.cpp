@@ -30,6 +30,7 @@ bool same_layout(const Tensor& a, const Tensor& b) {
 int64_t width_modulo(const Tensor& t, int64_t period) {
   int64_t width = size_of(t.dtype);
   for (int d = 0; d < t.rank; ++d) {
+    if (t.sizes[d] <= 1) continue;  // its stride is never taken, and may be anything
     const int64_t step = t.strides[d] * size_of(t.dtype);
     if (step % period != 0) width += (t.sizes[d] - 1) * step;
   }
@@ -201,6 +202,8 @@ void Check::writable(const char* name, const Tensor& t) const {
 
 void Check::apart(const char* out_name, const Tensor& out, const char* name, const Tensor& t, bool may_be) const {
   if (!out.present() || !t.present() || ctx_.measuring()) return;
+  any_shape(out_name, out);  // an op may ask before it has looked at the other tensor, and extents are multiplied below
+  any_shape(name, t);
   if (may_be && same_layout(out, t)) return;
   if (overlap(out, t)) {
     fail(quoted(out_name) + " overlaps " + quoted(name),

@@ -117,7 +117,7 @@ class Source {
       if (t.strides[d] < 0) return nullptr;
       if (t.sizes[d] > 1) reach += static_cast<__int128>(t.sizes[d] - 1) * t.strides[d];
     }
-    if (reach * 8 > kSlotBytes - 64) return nullptr;
+    if (reach > kSlotBytes / 8 - 8) return nullptr;
     next_slot_ = hostile() ? byte() % kSlots : (next_slot_ + 1) % kSlots;  // sometimes on top of another tensor
     return pool + kSlotBytes * next_slot_ + (hostile() ? 1 : 0);
   }
