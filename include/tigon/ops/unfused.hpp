@@ -16,7 +16,8 @@
 #include "tigon/ops/swiglu.hpp"
 
 // Every fused op as the chain of elementary ops that an eager framework runs, intermediates and all: what the study
-// compares against. The arguments and results are the fused op's.
+// compares against. The arguments and results are the fused op's. linear and embedding are single steps there too, so
+// they have no chain.
 namespace tigon::ops::unfused {
 
 // What an eager framework's autograd keeps alive from forward to backward.
