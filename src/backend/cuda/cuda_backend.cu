@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/backend.hpp"
+#include "backend/cuda/services.cuh"
 #include "tigon/core/error.hpp"
 
 extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cuda_backend() {
@@ -16,6 +17,6 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
                                 (status != cudaSuccess ? cudaGetErrorString(status) : "no device found"),
                         .fix = "Check that nvidia-smi lists a GPU, or run on the CPU."});
   }
-  static const tigon::Backend table = {.name = "cuda"};
+  static const tigon::Backend table = {.name = "cuda", .services = &tigon::cuda::services()};
   return &table;
 }
