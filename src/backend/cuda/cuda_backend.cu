@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/backend.hpp"
+#include "backend/cuda/cuda_ops.cuh"
 #include "backend/cuda/services.cuh"
 #include "tigon/core/error.hpp"
 
@@ -17,6 +18,14 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
                                 (status != cudaSuccess ? cudaGetErrorString(status) : "no device found"),
                         .fix = "Check that nvidia-smi lists a GPU, or run on the CPU."});
   }
-  static const tigon::Backend table = {.name = "cuda", .services = &tigon::cuda::services()};
+  static const tigon::Backend table = {
+      .name = "cuda",
+      .services = &tigon::cuda::services(),
+      .unary = tigon::cuda::unary,
+      .binary = tigon::cuda::binary,
+      .reduce = tigon::cuda::reduce,
+      .gather = tigon::cuda::gather,
+      .scatter_add = tigon::cuda::scatter_add,
+  };
   return &table;
 }
