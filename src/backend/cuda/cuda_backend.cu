@@ -21,6 +21,12 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
   static const tigon::Backend table = {
       .name = "cuda",
       .services = &tigon::cuda::services(),
+      .rmsnorm_forward = tigon::cuda::rmsnorm_forward,
+      .rmsnorm_backward = tigon::cuda::rmsnorm_backward,
+      .add_rmsnorm_forward = tigon::cuda::add_rmsnorm_forward,
+      .add_rmsnorm_backward = tigon::cuda::add_rmsnorm_backward,
+      .layernorm_forward = tigon::cuda::layernorm_forward,
+      .layernorm_backward = tigon::cuda::layernorm_backward,
       .unary = tigon::cuda::unary,
       .binary = tigon::cuda::binary,
       .reduce = tigon::cuda::reduce,

@@ -258,6 +258,7 @@ unsigned blocks_for(int64_t count) { return grid_size(std::min<int64_t>(divide_u
 }  // namespace
 
 void unary(const Context& ctx, const ops::Unary& args) {
+  check_storage({args.x, args.y});
   if (ctx.measuring() || args.y.elements() == 0) return;
   const DeviceGuard guard(ctx.device);
   const Elements<2> all = elements<2>({&args.y, &args.x});
@@ -269,6 +270,7 @@ void unary(const Context& ctx, const ops::Unary& args) {
 }
 
 void binary(const Context& ctx, const ops::Binary& args) {
+  check_storage({args.a, args.b, args.y});
   if (ctx.measuring() || args.y.elements() == 0) return;
   const DeviceGuard guard(ctx.device);
   const Elements<3> all = elements<3>({&args.y, &args.a, &args.b});
@@ -278,6 +280,7 @@ void binary(const Context& ctx, const ops::Binary& args) {
 }
 
 void reduce(const Context& ctx, const ops::Reduce& args) {
+  check_storage({args.x, args.y});
   if (ctx.measuring() || args.y.elements() == 0) return;
   const DeviceGuard guard(ctx.device);
   const int64_t rows = args.x.sizes[0], columns = args.x.sizes[1];
@@ -293,6 +296,7 @@ void reduce(const Context& ctx, const ops::Reduce& args) {
 }
 
 void gather(const Context& ctx, const ops::Gather& args) {
+  check_storage({args.x, args.y});
   const int64_t rows = args.x.sizes[0];
   if (ctx.measuring() || rows == 0) return;
   const DeviceGuard guard(ctx.device);
@@ -302,6 +306,7 @@ void gather(const Context& ctx, const ops::Gather& args) {
 }
 
 void scatter_add(const Context& ctx, const ops::ScatterAdd& args) {
+  check_storage({args.x, args.y});
   const int64_t rows = args.y.sizes[0];
   if (ctx.measuring() || rows == 0) return;
   const DeviceGuard guard(ctx.device);

@@ -4,6 +4,9 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
 
 #include "tigon/core/error.hpp"
 #include "tigon/core/tensor.hpp"
@@ -37,19 +40,23 @@ __device__ inline float rounded(float x) {
   return widen(narrow<T>(x));
 }
 
-// f(a null pointer of the storage type), as the type's only carrier.
+// The GPU computes with f32, bf16 and f16; f64 is for the reference on the CPU.
+inline void check_storage(std::initializer_list<Tensor> tensors) {
+  for (const Tensor& t : tensors) {
+    if (t.dtype == DType::f32 || t.dtype == DType::bf16 || t.dtype == DType::f16) continue;
+    throw Error(ErrorCode::unsupported, {.where = "device cuda",
+                                         .what = "this type is not computed with on a GPU",
+                                         .expected = "f32, bf16 or f16",
+                                         .got = std::string(to_string(t.dtype))});
+  }
+}
+
+// f(a null pointer of the storage type), the type's only carrier.
 template <class F>
 void with_type(DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::f32: return f(static_cast<float*>(nullptr));
-    case DType::bf16: return f(static_cast<__nv_bfloat16*>(nullptr));
-    case DType::f16: return f(static_cast<__half*>(nullptr));
-    default:
-      throw Error(ErrorCode::unsupported, {.where = "device cuda",
-                                           .what = "this type is not computed with on a GPU",
-                                           .expected = "f32, bf16 or f16",
-                                           .got = std::string(to_string(dtype))});
-  }
+  if (dtype == DType::bf16) return f(static_cast<__nv_bfloat16*>(nullptr));
+  if (dtype == DType::f16) return f(static_cast<__half*>(nullptr));
+  return f(static_cast<float*>(nullptr));
 }
 
 // An element whose type is known only at run time.
@@ -80,17 +87,37 @@ inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 // 16 bytes of a row, as stored.
 template <class T>
 struct alignas(16) Pack {
-  T of[kPack<T>];
+  uint32_t words[4];
 
-  __device__ float operator[](int e) const { return widen(of[e]); }
-  __device__ void set(int e, float x) { of[e] = narrow<T>(x); }
+  __device__ float operator[](int e) const {
+    if constexpr (sizeof(T) == 4) {
+      return __uint_as_float(words[e]);
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      return __uint_as_float(e % 2 == 0 ? words[e / 2] << 16 : words[e / 2] & 0xffff0000u);
+    } else {
+      const __half2 pair = *reinterpret_cast<const __half2*>(&words[e / 2]);
+      return e % 2 == 0 ? __low2float(pair) : __high2float(pair);
+    }
+  }
+  __device__ void set(const float (&values)[kPack<T>]) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if constexpr (sizeof(T) == 4) {
+        words[w] = __float_as_uint(values[w]);
+      } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+        *reinterpret_cast<__nv_bfloat162*>(&words[w]) = __floats2bfloat162_rn(values[2 * w], values[2 * w + 1]);
+      } else {
+        *reinterpret_cast<__half2*>(&words[w]) = __floats2half2_rn(values[2 * w], values[2 * w + 1]);
+      }
+    }
+  }
 };
 
 // For arrays that are read once: past L1.
 template <class T>
 __device__ inline Pack<T> load_once(const T* p) {
   Pack<T> pack;
-  auto* w = reinterpret_cast<uint32_t*>(&pack);
+  uint32_t(&w)[4] = pack.words;
   asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
                : "l"(p));
@@ -100,18 +127,20 @@ __device__ inline Pack<T> load_once(const T* p) {
 // For what other rows read again, such as weights.
 template <class T>
 __device__ inline Pack<T> load_pack(const T* p) {
-  return *reinterpret_cast<const Pack<T>*>(p);
+  Pack<T> pack;
+  *reinterpret_cast<uint4*>(pack.words) = *reinterpret_cast<const uint4*>(p);
+  return pack;
 }
 
 template <class T>
 __device__ inline void store_pack(T* p, const Pack<T>& pack) {
-  *reinterpret_cast<Pack<T>*>(p) = pack;
+  *reinterpret_cast<uint4*>(p) = *reinterpret_cast<const uint4*>(pack.words);
 }
 
 // Stops the compiler from carrying the widened elements from one pass over the row to the next: twice the registers.
 template <class T>
 __device__ inline void keep_packed(Pack<T>& pack) {
-  auto* w = reinterpret_cast<uint32_t*>(&pack);
+  uint32_t(&w)[4] = pack.words;
   asm volatile("" : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3]));
 }
 
@@ -138,7 +167,7 @@ __device__ inline void read_parameter(const Parameter& p, int64_t column, float 
     for (int q = 0; q < kPack<T> / 4; ++q) {
       const Pack<float> pack = load_pack(static_cast<const float*>(p.data) + column + 4 * q);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) out[4 * q + e] = pack.of[e] + p.bias;
+      for (int e = 0; e < 4; ++e) out[4 * q + e] = pack[e] + p.bias;
     }
   } else {
     const Pack<T> pack = load_pack(static_cast<const T*>(p.data) + column);
