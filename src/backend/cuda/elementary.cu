@@ -126,27 +126,67 @@ __device__ inline float apply(ops::BinaryOp op, float a, float b) {
   return 0.0f;
 }
 
+// An element's bits, and later its value: what is loaded is not looked at before all loads of a thread are on their
+// way.
+__device__ inline uint32_t load_bits(const Operand& t, int64_t offset) {
+  return t.dtype == DType::f32 ? static_cast<const uint32_t*>(t.data)[offset]
+                               : static_cast<const uint16_t*>(t.data)[offset];
+}
+
+__device__ inline float value_of(const Operand& t, uint32_t bits) {
+  switch (t.dtype) {
+    case DType::bf16: return __uint_as_float(bits << 16);
+    case DType::f16: return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+    default: return __uint_as_float(bits);
+  }
+}
+
+constexpr int kEach = 4;  // elements per thread and turn
+
 template <class Index>
 __global__ void unary_kernel(const Elements<2> all, ops::UnaryOp op, float alpha, float beta) {
-  const auto step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < all.shape.count; e += step) {
-    int64_t at[2];
-    offsets_of(all, static_cast<Index>(e), at);
-    const Operand &y = all.operands[0], &x = all.operands[1];
-    const float value = alpha == 0.0f ? beta : fmaf(alpha, read_element(x.data, x.dtype, at[1]), beta);
-    write_element(y.data, y.dtype, at[0], apply(op, value));
+  const Operand &y = all.operands[0], &x = all.operands[1];
+  const int64_t count = all.shape.count, step = static_cast<int64_t>(gridDim.x) * kThreads * kEach;
+  for (int64_t e = static_cast<int64_t>(blockIdx.x) * kThreads * kEach + threadIdx.x; e < count; e += step) {
+    uint32_t bits[kEach];
+    int64_t to[kEach];
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      if (e + u * kThreads >= count) continue;
+      int64_t at[2];
+      offsets_of(all, static_cast<Index>(e + u * kThreads), at);
+      to[u] = at[0];
+      bits[u] = alpha == 0.0f ? 0 : load_bits(x, at[1]);
+    }
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      if (e + u * kThreads >= count) continue;
+      write_element(y.data, y.dtype, to[u], apply(op, fmaf(alpha, value_of(x, bits[u]), beta)));
+    }
   }
 }
 
 template <class Index>
 __global__ void binary_kernel(const Elements<3> all, ops::BinaryOp op) {
-  const auto step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < all.shape.count; e += step) {
-    int64_t at[3];
-    offsets_of(all, static_cast<Index>(e), at);
-    const Operand &y = all.operands[0], &a = all.operands[1], &b = all.operands[2];
-    write_element(y.data, y.dtype, at[0],
-                  apply(op, read_element(a.data, a.dtype, at[1]), read_element(b.data, b.dtype, at[2])));
+  const Operand &y = all.operands[0], &a = all.operands[1], &b = all.operands[2];
+  const int64_t count = all.shape.count, step = static_cast<int64_t>(gridDim.x) * kThreads * kEach;
+  for (int64_t e = static_cast<int64_t>(blockIdx.x) * kThreads * kEach + threadIdx.x; e < count; e += step) {
+    uint32_t a_bits[kEach], b_bits[kEach];
+    int64_t to[kEach];
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      if (e + u * kThreads >= count) continue;
+      int64_t at[3];
+      offsets_of(all, static_cast<Index>(e + u * kThreads), at);
+      to[u] = at[0];
+      a_bits[u] = load_bits(a, at[1]);
+      b_bits[u] = load_bits(b, at[2]);
+    }
+#pragma unroll
+    for (int u = 0; u < kEach; ++u) {
+      if (e + u * kThreads >= count) continue;
+      write_element(y.data, y.dtype, to[u], apply(op, value_of(a, a_bits[u]), value_of(b, b_bits[u])));
+    }
   }
 }
 
@@ -264,8 +304,8 @@ void unary(const Context& ctx, const ops::Unary& args) {
   const Elements<2> all = elements<2>({&args.y, &args.x});
   const auto kernel = all.shape.count < INT32_MAX ? unary_kernel<uint32_t> : unary_kernel<int64_t>;
   const float alpha = static_cast<float>(args.alpha);
-  kernel<<<blocks_for(all.shape.count), kThreads, 0, stream_of(ctx)>>>(all, args.op, alpha,
-                                                                       static_cast<float>(args.beta));
+  kernel<<<blocks_for(divide_up(all.shape.count, kEach)), kThreads, 0, stream_of(ctx)>>>(all, args.op, alpha,
+                                                                                         static_cast<float>(args.beta));
   check_launch("unary");
 }
 
@@ -275,7 +315,7 @@ void binary(const Context& ctx, const ops::Binary& args) {
   const DeviceGuard guard(ctx.device);
   const Elements<3> all = elements<3>({&args.y, &args.a, &args.b});
   const auto kernel = all.shape.count < INT32_MAX ? binary_kernel<uint32_t> : binary_kernel<int64_t>;
-  kernel<<<blocks_for(all.shape.count), kThreads, 0, stream_of(ctx)>>>(all, args.op);
+  kernel<<<blocks_for(divide_up(all.shape.count, kEach)), kThreads, 0, stream_of(ctx)>>>(all, args.op);
   check_launch("binary");
 }
 
