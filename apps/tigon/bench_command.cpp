@@ -68,13 +68,18 @@ void run(const Flags& flags) {
   progress.clear();
 
   fmt::print("{}", bench::table_text(result));
+  const std::string gemm =
+      result.ceilings.gemm_flops_per_second > 0
+          ? fmt::format("or a GEMM of {:.0f} GFLOP/s", result.ceilings.gemm_flops_per_second * 1e-9)
+          : "(the GEMM rate is not known)";
   fmt::print(
       "\nTimes are forward + backward. \"of limit\" is the least work over this machine's measured limit: a copy of "
       "{:.1f} GB/s "
-      "(read + write)\nor a GEMM of {:.0f} GFLOP/s. \"peak\" is the most memory taken beyond the inputs: outputs, "
+      "(read + write)\n{}. \"peak\" is the most memory taken beyond the inputs: outputs, "
       "gradients, "
       "intermediates, scratch.\n",
-      result.ceilings.copy_bytes_per_second * 1e-9, result.ceilings.gemm_flops_per_second * 1e-9);
+      result.ceilings.copy_bytes_per_second * 1e-9, gemm);
+  for (const std::string& skipped : result.skipped) fmt::print("skipped {}\n", skipped);
   if (flags.memory) {
     fmt::print("\nWho holds the peak, from the ledger:\n");
     for (const bench::Row& row : result.rows) {

@@ -1,9 +1,12 @@
 #include "ceilings.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
+#include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
+#include "tigon/ops/device_memory.hpp"
 #include "tigon/ops/linear.hpp"
 #include "timing.hpp"
 
@@ -29,9 +32,72 @@ void stream_copy(std::byte* to, const std::byte* from, int64_t bytes) {
 #endif
 }
 
+// The median time of a piece of work that is queued several times in a row, after two that warm up.
+template <class F>
+double median_on_device(const Context& ctx, int runs, const F& f) {
+  for (int i = 0; i < 2; ++i) f();
+  Clock clock(ctx);
+  std::vector<size_t> marks = {clock.mark()};
+  for (int i = 0; i < runs; ++i) {
+    f();
+    marks.push_back(clock.mark());
+  }
+  std::vector<double> samples;
+  for (size_t i = 1; i < marks.size(); ++i) samples.push_back(clock.ms(marks[i - 1], marks[i]));
+  return quantile(samples, 0.5);
+}
+
+double measure_device_copy(const Context& ctx) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const DeviceMemory from(ctx.device, kBytes), to(ctx.device, kBytes);
+  device_fill(ctx, from.data(), 0x35, kBytes);
+  const double ms = median_on_device(ctx, 7, [&] { device_copy(ctx, to.data(), from.data(), kBytes); });
+  return 2.0 * static_cast<double>(kBytes) / (ms * 1e-3);
+}
+
+double measure_device_gemm(const Context& ctx) {
+  constexpr int64_t kSize = 8192;
+  Context inner = ctx;
+  DeviceArena arena(ctx.device);
+  inner.memory = &arena;
+  const OwnedTensor x(inner, "x", DType::bf16, {kSize, kSize}, MemoryClass::other);
+  const OwnedTensor w(inner, "w", DType::bf16, {kSize, kSize}, MemoryClass::other);
+  const OwnedTensor y(inner, "y", DType::bf16, {kSize, kSize}, MemoryClass::other);
+  // Not zeros: a chip that draws less power runs faster.
+  std::vector<bf16> values(static_cast<size_t>(kSize * kSize));
+  uint32_t state = 1;
+  for (bf16& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = bf16(static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
+  }
+  for (const Tensor& t : {x.view, w.view}) device_copy(ctx, t.data, values.data(), t.bytes());
+  synchronize(ctx);
+  // Scratch is planned: a block taken from the device's allocator would make every call wait.
+  const ops::LinearForward args{.x = x, .weight = w, .y = y};
+  try {
+    Ledger ledger;
+    MeasureArena measure(ledger);
+    inner.memory = &measure;
+    ops::linear_forward(inner, args);
+    const Plan plan = Plan::pack(ledger);
+    const DeviceMemory memory(ctx.device, plan.bytes());
+    ReplayArena replay(plan, memory.data(), memory.bytes(), false);
+    inner.memory = &replay;
+    const double ms = median_on_device(inner, 7, [&] {
+      ops::linear_forward(inner, args);
+      replay.restart();
+    });
+    return 2.0 * static_cast<double>(kSize * kSize) * static_cast<double>(kSize) / (ms * 1e-3);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported) return 0;
+    throw;
+  }
+}
+
 }  // namespace
 
 double measure_copy(const Context& ctx) {
+  if (ctx.device.kind != DeviceKind::cpu) return measure_device_copy(ctx);
   constexpr int64_t kBytes = int64_t{256} << 20;
   static const HostMemory from(kBytes), to(kBytes);  // kept: touching fresh pages would be measured too
   const int threads =
@@ -56,6 +122,7 @@ double measure_copy(const Context& ctx) {
 }
 
 double measure_gemm(const Context& ctx) {
+  if (ctx.device.kind != DeviceKind::cpu) return measure_device_gemm(ctx);
   constexpr int64_t kSize = 2048;
   Context inner = ctx;
   HeapArena arena;

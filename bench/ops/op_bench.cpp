@@ -6,6 +6,7 @@
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/memory/arena.hpp"
+#include "tigon/ops/device_memory.hpp"
 #include "timing.hpp"
 
 namespace tigon::bench {
@@ -56,11 +57,11 @@ class Walk {
 
   bool one_call() const { return fused_ && case_.full != nullptr; }
 
-  // Adds the milliseconds of each part to `times` unless it is null.
-  struct Times {
-    std::vector<double> forward, backward, full;
+  // The marks of one run: before forward, after it, before backward, after it.
+  struct Marks {
+    size_t forward_begin, forward_end, backward_begin, backward_end;
   };
-  void run(const Context& ctx, Tensors tensors, Times* times) const {
+  Marks run(const Context& ctx, Tensors tensors, Clock& clock) const {
     std::vector<OwnedTensor> held;
     const auto take = [&](const std::vector<Slot>& slots, const char* prefix, MemoryClass memory_class,
                           bool only_differentiable) {
@@ -71,22 +72,22 @@ class Walk {
       }
     };
     ops::unfused::Tape tape;
-    double forward = 0, backward = 0;
     take(case_.outputs, "", MemoryClass::activations, false);
+    if (one_call()) take(case_.inputs, "d", MemoryClass::gradients, true);
+    Marks marks{};
+    marks.forward_begin = clock.mark();
     if (one_call()) {
-      take(case_.inputs, "d", MemoryClass::gradients, true);
-      forward = time_ms([&] { case_.full(ctx, tensors); });
+      case_.full(ctx, tensors);
     } else {
-      forward = time_ms([&] { fused_ ? case_.forward(ctx, tensors) : case_.unfused_forward(ctx, tensors, tape); });
-      if (has_backward()) {
-        take(case_.inputs, "d", MemoryClass::gradients, true);
-        backward = time_ms([&] { fused_ ? case_.backward(ctx, tensors) : case_.unfused_backward(ctx, tensors, tape); });
-      }
+      fused_ ? case_.forward(ctx, tensors) : case_.unfused_forward(ctx, tensors, tape);
     }
-    if (times == nullptr) return;
-    times->forward.push_back(forward);
-    times->backward.push_back(backward);
-    times->full.push_back(forward + backward);
+    marks.forward_end = marks.backward_begin = marks.backward_end = clock.mark();
+    if (one_call() || !has_backward()) return marks;
+    take(case_.inputs, "d", MemoryClass::gradients, true);
+    marks.backward_begin = clock.mark();
+    fused_ ? case_.backward(ctx, tensors) : case_.unfused_backward(ctx, tensors, tape);
+    marks.backward_end = clock.mark();
+    return marks;
   }
 
  private:
@@ -108,7 +109,7 @@ Work full_work(const OpCase& c, int64_t size) {
   return work;
 }
 
-// Inputs and upstream gradients, filled once per case and dtype.
+// Inputs and upstream gradients, filled once per case and dtype: on the host, then sent to where they are used.
 struct Inputs {
   std::vector<OwnedTensor> held;
   Tensors tensors;
@@ -116,8 +117,13 @@ struct Inputs {
   Inputs(const Context& ctx, const OpCase& c, DType dtype) {
     const auto add = [&](const Slot& slot, const std::string& name, const Slot& how) {
       held.emplace_back(ctx, name, slot_dtype(slot, dtype), slot.sizes, MemoryClass::other);
-      fill(held.back(), how);
       tensors.set(name, held.back());
+      if (ctx.device.kind == DeviceKind::cpu) return fill(held.back(), how);
+      HeapArena heap;
+      const OwnedTensor host({.memory = &heap}, name, slot_dtype(slot, dtype), slot.sizes, MemoryClass::other);
+      fill(host, how);
+      device_copy(ctx, held.back().view.data, host.view.data, host.view.bytes());
+      synchronize(ctx);
     };
     for (const Slot& slot : c.inputs) add(slot, slot.name, slot);
     for (const Slot& slot : c.outputs) {
@@ -128,26 +134,59 @@ struct Inputs {
   }
 };
 
+// The memory of a plan, where the device wants it.
+struct PlanMemory {
+  std::optional<HostMemory> host;
+  DeviceMemory device;
+  std::byte* data;
+
+  PlanMemory(Device where, int64_t bytes)
+      : device(where.kind == DeviceKind::cpu ? DeviceMemory() : DeviceMemory(where, bytes)) {
+    if (where.kind == DeviceKind::cpu) host.emplace(bytes);
+    data = host ? host->data() : device.data();
+  }
+};
+
+// FLOPs do not count where the GEMM rate is unknown.
+double floor_ms(const Work& work, const Ceilings& ceilings) {
+  const double bytes = static_cast<double>(work.bytes) / ceilings.copy_bytes_per_second;
+  const double flops =
+      ceilings.gemm_flops_per_second > 0 ? static_cast<double>(work.flops) / ceilings.gemm_flops_per_second : 0.0;
+  return 1e3 * std::max(bytes, flops);
+}
+
 Row bench_case(const BenchOptions& options, const OpCase& c, DType dtype, bool fused, const Tensors& inputs,
                const Ceilings& ceilings) {
   const Walk walk(c, dtype, fused);
   Context ctx{.device = options.device, .threads = options.threads};
+  Clock clock(ctx);
 
   Ledger ledger;
   MeasureArena measure(ledger);
   ctx.memory = &measure;
-  walk.run(ctx, inputs, nullptr);
+  (void)walk.run(ctx, inputs, clock);
   const Plan plan = Plan::pack(ledger);
 
-  HostMemory memory(plan.bytes());
-  ReplayArena replay(plan, memory.data(), memory.bytes());
+  const bool on_cpu = options.device.kind == DeviceKind::cpu;
+  const PlanMemory memory(options.device, plan.bytes());
+  ReplayArena replay(plan, memory.data, plan.bytes(), on_cpu);
   ctx.memory = &replay;
-  walk.run(ctx, inputs, nullptr);  // the first run touches the pages
-  replay.restart();
-  Walk::Times times;
-  for (int i = 0; i < options.repeats; ++i) {
-    walk.run(ctx, inputs, &times);
+  // The first run on a CPU touches the pages; the first ones on a GPU load the kernels and wake the clocks.
+  for (int i = 0; i < (on_cpu ? 1 : 3); ++i) {
+    (void)walk.run(ctx, inputs, clock);
     replay.restart();
+  }
+  if (!on_cpu) synchronize(ctx);
+  std::vector<Walk::Marks> runs;
+  for (int i = 0; i < options.repeats; ++i) {
+    runs.push_back(walk.run(ctx, inputs, clock));
+    replay.restart();
+  }
+  std::vector<double> forward, backward, full;
+  for (const Walk::Marks& marks : runs) {
+    forward.push_back(clock.ms(marks.forward_begin, marks.forward_end));
+    backward.push_back(clock.ms(marks.backward_begin, marks.backward_end));
+    full.push_back(forward.back() + backward.back());
   }
   if (replay.used_bytes() != plan.bytes()) {
     throw Error(ErrorCode::internal, {.where = c.name(),
@@ -162,15 +201,14 @@ Row bench_case(const BenchOptions& options, const OpCase& c, DType dtype, bool f
   row.dtype = std::string(to_string(dtype));
   row.device = options.device.kind == DeviceKind::cpu ? "cpu" : "cuda";
   row.provider = fused ? "tigon" : "tigon-unfused";
-  row.fwd_ms = walk.one_call() ? 0 : quantile(times.forward, 0.5);
-  row.bwd_ms = walk.one_call() ? 0 : quantile(times.backward, 0.5);
-  row.full_ms = quantile(times.full, 0.5);
-  row.q20_ms = quantile(times.full, 0.2);
-  row.q80_ms = quantile(times.full, 0.8);
+  row.fwd_ms = walk.one_call() ? 0 : quantile(forward, 0.5);
+  row.bwd_ms = walk.one_call() ? 0 : quantile(backward, 0.5);
+  row.full_ms = quantile(full, 0.5);
+  row.q20_ms = quantile(full, 0.2);
+  row.q80_ms = quantile(full, 0.8);
   row.peak_bytes = ledger.peak_bytes();
   row.work = full_work(c, size_of(dtype));
-  row.floor_ms = 1e3 * std::max(static_cast<double>(row.work.bytes) / ceilings.copy_bytes_per_second,
-                                static_cast<double>(row.work.flops) / ceilings.gemm_flops_per_second);
+  row.floor_ms = floor_ms(row.work, ceilings);
   row.memory_report = peak_report(ledger);
   return row;
 }
@@ -203,9 +241,11 @@ BenchResult bench_ops(const BenchOptions& options, const std::function<void(int,
                       const std::function<void(const BenchResult&)>& on_row) {
   const std::vector<OpCase> cases = wanted_cases(options);
   const Context ctx{.device = options.device, .threads = options.threads};
+  const bool on_cpu = options.device.kind == DeviceKind::cpu;
   HeapArena heap;
+  DeviceArena device_heap(options.device);
   Context input_ctx = ctx;
-  input_ctx.memory = &heap;
+  input_ctx.memory = on_cpu ? static_cast<MemorySource*>(&heap) : &device_heap;
 
   int total = 0;
   for (const OpCase& c : cases) {
@@ -223,8 +263,14 @@ BenchResult bench_ops(const BenchOptions& options, const std::function<void(int,
         progress(done, total, c.name() + " " + std::string(to_string(dtype)) + (fused ? " fused" : " unfused"));
         // The copy beside each row: machines that are shared change from minute to minute.
         result.ceilings.copy_bytes_per_second = measure_copy(ctx);
-        result.rows.push_back(bench_case(options, c, dtype, fused, inputs.tensors, result.ceilings));
         ++done;
+        try {
+          result.rows.push_back(bench_case(options, c, dtype, fused, inputs.tensors, result.ceilings));
+        } catch (const Error& error) {
+          if (on_cpu || error.code() != ErrorCode::unsupported) throw;
+          result.skipped.emplace_back(c.name() + (fused ? " fused: " : " unfused: ") + error.what());
+          continue;
+        }
         on_row(result);
       }
     }

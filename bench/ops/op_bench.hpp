@@ -41,6 +41,7 @@ struct BenchOptions {
 struct BenchResult {
   Ceilings ceilings;
   std::vector<Row> rows;
+  std::vector<std::string> skipped;  // what the device's backend does not have, with the reason
 };
 
 // Runs everything asked for. `progress` is told what comes next as (done, total, what); `on_row` gets each row as soon

@@ -21,11 +21,35 @@ namespace tigon {
 template <class Args>
 using OpFunction = void (*)(const Context&, const Args&);
 
+// What a device with memory of its own offers besides ops. Streams are those of Context; work is queued and nobody
+// waits, except in allocate, release, synchronize and event_ms. Failures throw Error.
+struct DeviceServices {
+  void* (*allocate)(Device device, int64_t bytes) = nullptr;
+  void (*release)(Device device, void* data) noexcept = nullptr;
+  void (*copy)(const Context& ctx, void* to, const void* from, int64_t bytes) = nullptr;  // between any two memories
+  void (*fill)(const Context& ctx, void* data, uint8_t value, int64_t bytes) = nullptr;
+  void (*synchronize)(const Context& ctx) = nullptr;
+
+  void* (*create_stream)(Device device) = nullptr;
+  void (*destroy_stream)(Device device, void* stream) noexcept = nullptr;
+
+  void* (*create_event)(Device device) = nullptr;
+  void (*destroy_event)(Device device, void* event) noexcept = nullptr;
+  void (*record_event)(const Context& ctx, void* event) = nullptr;
+  double (*event_ms)(Device device, void* from, void* to) = nullptr;  // waits for `to`
+
+  void (*begin_capture)(const Context& ctx) = nullptr;
+  void* (*end_capture)(const Context& ctx) = nullptr;  // the graph, ready to launch
+  void (*launch_graph)(const Context& ctx, void* graph) = nullptr;
+  void (*destroy_graph)(Device device, void* graph) noexcept = nullptr;
+};
+
 // What a backend is: one function per op. A table rather than plain calls because the CUDA backend is a library opened
 // at run time. Arguments arrive checked. A function books its scratch from ctx and, when ctx.measuring(), returns
 // there.
 struct Backend {
   const char* name = "";
+  const DeviceServices* services = nullptr;  // absent where ops work on host memory
   OpFunction<ops::RmsnormForward> rmsnorm_forward = nullptr;
   OpFunction<ops::RmsnormBackward> rmsnorm_backward = nullptr;
   OpFunction<ops::AddRmsnormForward> add_rmsnorm_forward = nullptr;

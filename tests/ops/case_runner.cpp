@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 
 namespace tigon::test {
@@ -103,7 +104,8 @@ Context context_with(MemorySource& memory, int threads = 0) {
 
 }  // namespace
 
-CaseData::CaseData(const OpCase& op_case, DType dtype, DType rounding, Layout layout) : case_(op_case), dtype_(dtype) {
+CaseData::CaseData(const OpCase& op_case, DType dtype, DType rounding, Layout layout, Device device)
+    : case_(op_case), dtype_(dtype), device_(device) {
   uint32_t id = 0;
   const auto fill = [&](const Tensor& t, const Slot& slot) {
     const RandomStream random{.seed = 7, .step = 0, .tensor = id++};
@@ -162,6 +164,14 @@ Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layo
   address += -address % kMemoryAlignment;
   t.data = reinterpret_cast<std::byte*>(address) + first * unit;
   tensors_.set(name, t);
+  if (device_.kind != DeviceKind::cpu) {
+    twins_.push_back(
+        {DeviceMemory(device_, (elements + first) * unit), static_cast<std::byte*>(t.data) - first * unit});
+    Tensor twin = t;
+    twin.data = twins_.back().memory.data() + first * unit;
+    twin.device = device_;
+    device_tensors_.set(name, twin);
+  }
   return t;
 }
 
@@ -185,17 +195,39 @@ std::vector<std::string> CaseData::results(Variant variant) const {
 
 void CaseData::run(const Context& ctx, Variant variant) {
   restore_inputs(ctx);
+  upload(ctx);
+  run_ops(ctx, variant);
+  download(ctx);
+}
+
+void CaseData::run_full(const Context& ctx) {
+  upload(ctx);
+  case_.full(ctx, used());
+  download(ctx);
+}
+
+void CaseData::upload(const Context& ctx) {
+  if (ctx.measuring()) return;
+  for (const Twin& twin : twins_) device_copy(ctx, twin.memory.data(), twin.host, twin.memory.bytes());
+  if (!twins_.empty()) synchronize(ctx);
+}
+
+void CaseData::run_ops(const Context& ctx, Variant variant) {
   if (variant == Variant::fused) {
-    case_.forward(ctx, tensors_);
-    if (case_.backward) case_.backward(ctx, tensors_);
+    case_.forward(ctx, used());
+    if (case_.backward) case_.backward(ctx, used());
   } else {
     ops::unfused::Tape tape;
-    case_.unfused_forward(ctx, tensors_, tape);
-    if (case_.unfused_backward) case_.unfused_backward(ctx, tensors_, tape);
+    case_.unfused_forward(ctx, used(), tape);
+    if (case_.unfused_backward) case_.unfused_backward(ctx, used(), tape);
   }
 }
 
-void CaseData::run_full(const Context& ctx) { case_.full(ctx, tensors_); }
+void CaseData::download(const Context& ctx) {
+  if (ctx.measuring()) return;
+  for (const Twin& twin : twins_) device_copy(ctx, twin.host, twin.memory.data(), twin.memory.bytes());
+  if (!twins_.empty()) synchronize(ctx);
+}
 
 std::vector<double> CaseData::values(const std::string& name) const {
   const Tensor t = tensors_[name];
@@ -330,6 +362,104 @@ void check_plan(const OpCase& op_case, DType dtype, Variant variant) {
   CaseData plain(op_case, dtype, dtype);
   plain.run(context_with(heap), variant);
   EXPECT_EQ(plain.result_bits(), data.result_bits()) << "the plan changed the result";
+}
+
+namespace {
+
+// A stream of a device and scratch on it: measured, planned, taken once.
+class DevicePlan {
+ public:
+  // `walk` runs the sequence once on the context that it is given.
+  DevicePlan(Device device, const std::function<void(const Context&)>& walk)
+      : stream_(device),
+        plan_(measured(device, walk)),
+        memory_(device, plan_.bytes()),
+        arena_(plan_, memory_.data(), memory_.bytes(), false) {
+    device_fill(context(), memory_.data(), 0xff, memory_.bytes());  // NaN in every type
+  }
+
+  Context context() { return {.device = memory_.device(), .stream = stream_.get(), .memory = &arena_}; }
+  void restart() { arena_.restart(); }
+
+ private:
+  static Plan measured(Device device, const std::function<void(const Context&)>& walk) {
+    Ledger ledger;
+    MeasureArena measure(ledger);
+    walk({.device = device, .memory = &measure});
+    EXPECT_EQ(ledger.live_bytes(), 0) << "scratch was not given back";
+    return Plan::pack(ledger);
+  }
+
+  DeviceStream stream_;
+  Plan plan_;
+  DeviceMemory memory_;
+  ReplayArena arena_;
+};
+
+}  // namespace
+
+std::string cannot_run(const OpCase& op_case, Variant variant, Device device) {
+  try {
+    CaseData data(op_case, DType::bf16, DType::bf16, Layout::packed, device);
+    Ledger ledger;
+    MeasureArena measure(ledger);
+    data.run({.device = device, .memory = &measure}, variant);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported) return error.what();
+    throw;
+  }
+  return "";
+}
+
+void check_on_device(const OpCase& op_case, DType dtype, Variant variant, Layout layout, Device device) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + (variant == Variant::unfused ? " unfused" : "") +
+               (layout == Layout::odd ? " odd layout" : ""));
+  HeapArena heap;
+  CaseData exact(op_case, DType::f64, dtype);
+  exact.run(context_with(heap));
+  CaseData got(op_case, dtype, dtype, layout, device);
+  DevicePlan plan(device, [&](const Context& ctx) { got.run(ctx, variant); });
+  got.run(plan.context(), variant);
+  const bool rounded_inside = variant == Variant::unfused && op_case.unfused_rounds;
+  OpCase judged = op_case;
+  if (variant == Variant::unfused && op_case.unfused_tolerance > 0) judged.tolerance = op_case.unfused_tolerance;
+  for (const std::string& name : got.results(variant)) {
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, judged, rounded_inside);
+  }
+}
+
+void check_full_call_on_device(const OpCase& op_case, DType dtype, Device device) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + " in one call");
+  HeapArena heap;
+  CaseData exact(op_case, DType::f64, dtype);
+  exact.run_full(context_with(heap));
+  CaseData got(op_case, dtype, dtype, Layout::packed, device);
+  DevicePlan plan(device, [&](const Context& ctx) { got.run_full(ctx); });
+  got.run_full(plan.context());
+  for (const std::string& name : got.results()) {
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case);
+  }
+}
+
+void check_repeats_on_device(const OpCase& op_case, DType dtype, Device device) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)));
+  CaseData once(op_case, dtype, dtype, Layout::packed, device);
+  DevicePlan plan(device, [&](const Context& ctx) { once.run(ctx); });
+  once.run(plan.context());
+  plan.restart();
+
+  CaseData again(op_case, dtype, dtype, Layout::packed, device);
+  again.run(plan.context());
+  plan.restart();
+  EXPECT_EQ(once.result_bits(), again.result_bits()) << "two runs differ";
+
+  CaseData recorded(op_case, dtype, dtype, Layout::packed, device);
+  const Context ctx = plan.context();
+  const DeviceGraph graph(ctx, [&] { recorded.run_ops(ctx, Variant::fused); });
+  recorded.upload(ctx);
+  graph.launch(ctx);
+  recorded.download(ctx);
+  EXPECT_EQ(once.result_bits(), recorded.result_bits()) << "a run recorded in a graph differs";
 }
 
 }  // namespace tigon::test

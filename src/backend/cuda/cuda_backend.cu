@@ -4,6 +4,8 @@
 #include <string>
 
 #include "backend/backend.hpp"
+#include "backend/cuda/cuda_ops.cuh"
+#include "backend/cuda/services.cuh"
 #include "tigon/core/error.hpp"
 
 extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cuda_backend() {
@@ -16,6 +18,20 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
                                 (status != cudaSuccess ? cudaGetErrorString(status) : "no device found"),
                         .fix = "Check that nvidia-smi lists a GPU, or run on the CPU."});
   }
-  static const tigon::Backend table = {.name = "cuda"};
+  static const tigon::Backend table = {
+      .name = "cuda",
+      .services = &tigon::cuda::services(),
+      .rmsnorm_forward = tigon::cuda::rmsnorm_forward,
+      .rmsnorm_backward = tigon::cuda::rmsnorm_backward,
+      .add_rmsnorm_forward = tigon::cuda::add_rmsnorm_forward,
+      .add_rmsnorm_backward = tigon::cuda::add_rmsnorm_backward,
+      .layernorm_forward = tigon::cuda::layernorm_forward,
+      .layernorm_backward = tigon::cuda::layernorm_backward,
+      .unary = tigon::cuda::unary,
+      .binary = tigon::cuda::binary,
+      .reduce = tigon::cuda::reduce,
+      .gather = tigon::cuda::gather,
+      .scatter_add = tigon::cuda::scatter_add,
+  };
   return &table;
 }

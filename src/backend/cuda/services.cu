@@ -1,0 +1,128 @@
+// Memory, transfers, streams, events and graphs: thin over the CUDA runtime.
+#include "backend/cuda/services.cuh"
+
+#include "backend/cuda/launch.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+void* allocate(Device device, int64_t bytes) {
+  const DeviceGuard guard(device);
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    throw Error(ErrorCode::out_of_memory,
+                {.where = "device memory",
+                 .what = "the GPU refused " + std::to_string(bytes) + " bytes",
+                 .got = std::to_string(free) + " of " + std::to_string(total) + " bytes are free",
+                 .fix = "Use a smaller shape, or end other programs on this GPU."});
+  }
+  check(status, "device memory");
+  return data;
+}
+
+void release(Device device, void* data) noexcept {
+  int before = 0;
+  (void)cudaGetDevice(&before);
+  (void)cudaSetDevice(device.index);
+  (void)cudaFree(data);
+  (void)cudaSetDevice(before);
+}
+
+void copy(const Context& ctx, void* to, const void* from, int64_t bytes) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(ctx)), "device copy");
+}
+
+void fill(const Context& ctx, void* data, uint8_t value, int64_t bytes) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), stream_of(ctx)), "device fill");
+}
+
+void synchronize(const Context& ctx) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaStreamSynchronize(stream_of(ctx)), "synchronize");
+}
+
+void* create_stream(Device device) {
+  const DeviceGuard guard(device);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  return stream;
+}
+
+void destroy_stream(Device, void* stream) noexcept { (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
+
+void* create_event(Device device) {
+  const DeviceGuard guard(device);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "event");
+  return event;
+}
+
+void destroy_event(Device, void* event) noexcept { (void)cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+
+void record_event(const Context& ctx, void* event) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event), stream_of(ctx)), "event");
+}
+
+double event_ms(Device device, void* from, void* to) {
+  const DeviceGuard guard(device);
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "event");
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)), "event");
+  return ms;
+}
+
+void begin_capture(const Context& ctx) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaStreamBeginCapture(stream_of(ctx), cudaStreamCaptureModeThreadLocal), "graph capture");
+}
+
+void* end_capture(const Context& ctx) {
+  const DeviceGuard guard(ctx.device);
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream_of(ctx), &graph), "graph capture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  check(status, "graph capture");
+  return executable;
+}
+
+void launch_graph(const Context& ctx, void* graph) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(ctx)), "graph launch");
+}
+
+void destroy_graph(Device, void* graph) noexcept { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+
+}  // namespace
+
+const DeviceServices& services() {
+  static const DeviceServices table = {
+      .allocate = allocate,
+      .release = release,
+      .copy = copy,
+      .fill = fill,
+      .synchronize = synchronize,
+      .create_stream = create_stream,
+      .destroy_stream = destroy_stream,
+      .create_event = create_event,
+      .destroy_event = destroy_event,
+      .record_event = record_event,
+      .event_ms = event_ms,
+      .begin_capture = begin_capture,
+      .end_capture = end_capture,
+      .launch_graph = launch_graph,
+      .destroy_graph = destroy_graph,
+  };
+  return table;
+}
+
+}  // namespace tigon::cuda

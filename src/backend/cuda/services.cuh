@@ -1,0 +1,9 @@
+#pragma once
+
+#include "backend/backend.hpp"
+
+namespace tigon::cuda {
+
+const DeviceServices& services();
+
+}  // namespace tigon::cuda

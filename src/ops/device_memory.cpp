@@ -1,0 +1,88 @@
+#include "tigon/ops/device_memory.hpp"
+
+#include "ops/route.hpp"
+#include "tigon/core/error.hpp"
+
+namespace tigon {
+
+namespace {
+
+const DeviceServices& services(Device device) {
+  if (device.kind == DeviceKind::cpu) {
+    throw Error(ErrorCode::unsupported, {.where = "device memory",
+                                         .what = "a CPU has no device memory",
+                                         .expected = "cuda or cuda:N",
+                                         .got = to_string(device)});
+  }
+  return *ops::backend_for(device, DType::f32).services;
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(Device device, int64_t bytes) : device_(device), bytes_(bytes) {
+  if (bytes < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "DeviceMemory", .what = "a negative number of bytes was asked for"});
+  }
+  if (bytes > 0) data_ = static_cast<std::byte*>(services(device).allocate(device, bytes));
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_ != nullptr) services(device_).release(device_, data_);
+}
+
+Allocation DeviceArena::take(std::string_view, int64_t bytes, MemoryClass) {
+  return {services(device_).allocate(device_, bytes), bytes, -1};
+}
+
+void DeviceArena::give_back(const Allocation& allocation) noexcept {
+  services(device_).release(device_, allocation.data);
+}
+
+void device_copy(const Context& ctx, void* to, const void* from, int64_t bytes) {
+  if (bytes > 0) services(ctx.device).copy(ctx, to, from, bytes);
+}
+
+void device_fill(const Context& ctx, void* data, uint8_t value, int64_t bytes) {
+  if (bytes > 0) services(ctx.device).fill(ctx, data, value, bytes);
+}
+
+void synchronize(const Context& ctx) { services(ctx.device).synchronize(ctx); }
+
+DeviceStream::DeviceStream(Device device) : device_(device), stream_(services(device).create_stream(device)) {}
+
+DeviceStream::~DeviceStream() { services(device_).destroy_stream(device_, stream_); }
+
+DeviceEvent::DeviceEvent(Device device) : device_(device), event_(services(device).create_event(device)) {}
+
+DeviceEvent::~DeviceEvent() {
+  if (event_ != nullptr) services(device_).destroy_event(device_, event_);
+}
+
+void DeviceEvent::record(const Context& ctx) { services(device_).record_event(ctx, event_); }
+
+double DeviceEvent::ms_until(const DeviceEvent& later) const {
+  return services(device_).event_ms(device_, event_, later.event_);
+}
+
+DeviceGraph::DeviceGraph(const Context& ctx, const std::function<void()>& body) : device_(ctx.device), graph_(nullptr) {
+  const DeviceServices& device = services(ctx.device);
+  device.begin_capture(ctx);
+  try {
+    body();
+  } catch (...) {
+    // The stream must not stay in capture mode; what went wrong in the body is what the caller needs to hear.
+    try {
+      device.destroy_graph(device_, device.end_capture(ctx));
+    } catch (const Error&) {  // NOLINT: a broken capture cannot be ended well
+    }
+    throw;
+  }
+  graph_ = device.end_capture(ctx);
+}
+
+DeviceGraph::~DeviceGraph() { services(device_).destroy_graph(device_, graph_); }
+
+void DeviceGraph::launch(const Context& ctx) const { services(device_).launch_graph(ctx, graph_); }
+
+}  // namespace tigon

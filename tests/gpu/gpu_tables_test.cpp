@@ -1,0 +1,73 @@
+// Every row of every op's case table on a GPU. What the machine or the CUDA backend cannot run is skipped, and says so.
+#include <gtest/gtest.h>
+
+#include "ops/case_runner.hpp"
+
+namespace tigon::test {
+namespace {
+
+constexpr Device kGpu{DeviceKind::cuda, 0};
+constexpr DType kStorageTypes[] = {DType::f32, DType::bf16, DType::f16};
+
+class GpuTable : public testing::TestWithParam<size_t> {
+ protected:
+  const bench::OpTable& table() const { return bench::all_tables()[GetParam()]; }
+
+  // Why some case of the table cannot run; empty when all can.
+  std::string lacking(Variant variant) const {
+    for (const auto& c : table().test_cases) {
+      if (variant == Variant::unfused && !c.unfused_forward) continue;
+      if (std::string why = cannot_run(c, variant, kGpu); !why.empty()) return why;
+    }
+    return "";
+  }
+};
+
+TEST_P(GpuTable, FusedAgreesWithReference) {
+  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& c : table().test_cases) {
+    for (const DType dtype : kStorageTypes) check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
+  }
+}
+
+TEST_P(GpuTable, FusedAgreesWithReferenceInOddLayout) {
+  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& c : table().test_cases) {
+    for (const DType dtype : kStorageTypes) check_on_device(c, dtype, Variant::fused, Layout::odd, kGpu);
+  }
+}
+
+TEST_P(GpuTable, UnfusedAgreesWithReference) {
+  if (const std::string why = lacking(Variant::unfused); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& c : table().test_cases) {
+    if (!c.unfused_forward) continue;
+    for (const DType dtype : kStorageTypes) check_on_device(c, dtype, Variant::unfused, Layout::packed, kGpu);
+  }
+}
+
+TEST_P(GpuTable, SingleCallAgreesWithReference) {
+  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& c : table().test_cases) {
+    if (!c.full) continue;
+    for (const DType dtype : kStorageTypes) check_full_call_on_device(c, dtype, kGpu);
+  }
+}
+
+TEST_P(GpuTable, RunsAndGraphReplaysGiveTheSameBits) {
+  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& c : table().test_cases) {
+    for (const DType dtype : {DType::f32, DType::bf16}) check_repeats_on_device(c, dtype, kGpu);
+  }
+}
+
+std::vector<size_t> table_indices() {
+  std::vector<size_t> indices(bench::all_tables().size());
+  for (size_t i = 0; i < indices.size(); ++i) indices[i] = i;
+  return indices;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, GpuTable, testing::ValuesIn(table_indices()),
+                         [](const auto& info) { return bench::all_tables()[info.param].op; });
+
+}  // namespace
+}  // namespace tigon::test
