@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/backend.hpp"
+#include "backend/cuda/cuda_backend.hpp"
 #include "tigon/core/error.hpp"
 
 extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cuda_backend() {
@@ -16,6 +17,12 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
                                 (status != cudaSuccess ? cudaGetErrorString(status) : "no device found"),
                         .fix = "Check that nvidia-smi lists a GPU, or run on the CPU."});
   }
-  static const tigon::Backend table = {.name = "cuda"};
+  static const tigon::Backend table = {
+      .name = "cuda",
+      .swiglu_forward = tigon::cuda::swiglu_forward,
+      .swiglu_backward = tigon::cuda::swiglu_backward,
+      .geglu_forward = tigon::cuda::geglu_forward,
+      .geglu_backward = tigon::cuda::geglu_backward,
+  };
   return &table;
 }

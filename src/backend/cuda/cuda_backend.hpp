@@ -1,0 +1,14 @@
+#pragma once
+
+#include "backend/backend.hpp"
+
+// The ops on a GPU. Each books its scratch, returns when ctx is measuring, and then only launches on ctx.stream: no
+// waiting, no allocation, so that a step can be captured into a CUDA graph.
+namespace tigon::cuda {
+
+void swiglu_forward(const Context& ctx, const ops::SwigluForward& args);
+void swiglu_backward(const Context& ctx, const ops::SwigluBackward& args);
+void geglu_forward(const Context& ctx, const ops::GegluForward& args);
+void geglu_backward(const Context& ctx, const ops::GegluBackward& args);
+
+}  // namespace tigon::cuda
