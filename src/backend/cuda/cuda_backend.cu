@@ -19,6 +19,8 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
   }
   static const tigon::Backend table = {
       .name = "cuda",
+      .rope_forward = tigon::cuda::rope_forward,
+      .rope_backward = tigon::cuda::rope_backward,
       .swiglu_forward = tigon::cuda::swiglu_forward,
       .swiglu_backward = tigon::cuda::swiglu_backward,
       .geglu_forward = tigon::cuda::geglu_forward,

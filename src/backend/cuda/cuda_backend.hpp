@@ -6,6 +6,8 @@
 // waiting, no allocation, so that a step can be captured into a CUDA graph.
 namespace tigon::cuda {
 
+void rope_forward(const Context& ctx, const ops::Rope& args);
+void rope_backward(const Context& ctx, const ops::Rope& args);
 void swiglu_forward(const Context& ctx, const ops::SwigluForward& args);
 void swiglu_backward(const Context& ctx, const ops::SwigluBackward& args);
 void geglu_forward(const Context& ctx, const ops::GegluForward& args);
