@@ -25,6 +25,10 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
       .swiglu_backward = tigon::cuda::swiglu_backward,
       .geglu_forward = tigon::cuda::geglu_forward,
       .geglu_backward = tigon::cuda::geglu_backward,
+      .softmax_forward = tigon::cuda::softmax_forward,
+      .softmax_backward = tigon::cuda::softmax_backward,
+      .cross_entropy_forward = tigon::cuda::cross_entropy_forward,
+      .cross_entropy_backward = tigon::cuda::cross_entropy_backward,
   };
   return &table;
 }

@@ -12,5 +12,9 @@ void swiglu_forward(const Context& ctx, const ops::SwigluForward& args);
 void swiglu_backward(const Context& ctx, const ops::SwigluBackward& args);
 void geglu_forward(const Context& ctx, const ops::GegluForward& args);
 void geglu_backward(const Context& ctx, const ops::GegluBackward& args);
+void softmax_forward(const Context& ctx, const ops::SoftmaxForward& args);
+void softmax_backward(const Context& ctx, const ops::SoftmaxBackward& args);
+void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& args);
+void cross_entropy_backward(const Context& ctx, const ops::CrossEntropyBackward& args);
 
 }  // namespace tigon::cuda
