@@ -29,6 +29,10 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
       .softmax_backward = tigon::cuda::softmax_backward,
       .cross_entropy_forward = tigon::cuda::cross_entropy_forward,
       .cross_entropy_backward = tigon::cuda::cross_entropy_backward,
+      .embedding_forward = tigon::cuda::embedding_forward,
+      .embedding_backward = tigon::cuda::embedding_backward,
+      .adamw = tigon::cuda::adamw,
+      .global_norm = tigon::cuda::global_norm,
   };
   return &table;
 }

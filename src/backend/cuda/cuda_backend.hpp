@@ -16,5 +16,9 @@ void softmax_forward(const Context& ctx, const ops::SoftmaxForward& args);
 void softmax_backward(const Context& ctx, const ops::SoftmaxBackward& args);
 void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& args);
 void cross_entropy_backward(const Context& ctx, const ops::CrossEntropyBackward& args);
+void embedding_forward(const Context& ctx, const ops::EmbeddingForward& args);
+void embedding_backward(const Context& ctx, const ops::EmbeddingBackward& args);
+void adamw(const Context& ctx, const ops::Adamw& args);
+void global_norm(const Context& ctx, const ops::GlobalNorm& args);
 
 }  // namespace tigon::cuda
