@@ -7,10 +7,16 @@
 // read.
 namespace tigon::cuda {
 
+inline constexpr int kFewHeld = 4;
+inline constexpr int kManyHeld = 16;
+inline constexpr int kRowThreads = 512;
+
 // How a row is cut: vectors of W elements, the first NV of each thread kept in registers, the rest read again (from
 // L2).
 template <class T, int W, int NV>
 class HeldRow {
+  static constexpr bool kWhole = W > 1 && NV == kFewHeld;  // as with_row_plan promises: nothing is left to read again
+
  public:
   __device__ __forceinline__ HeldRow(const T* row, int64_t columns)
       : row_(row), columns_(columns), step_(int64_t{blockDim.x} * W), first_(int64_t{threadIdx.x} * W) {
@@ -27,15 +33,17 @@ class HeldRow {
     for (int i = 0; i < NV; ++i) {
       if (first_ + i * step_ < columns_) visit(first_ + i * step_, held_[i], f);
     }
-    for (int64_t j = first_ + NV * step_; j < columns_; j += 4 * step_) {
-      Raw<T, W> raw[4];  // four loads in flight
+    if constexpr (!kWhole) {
+      for (int64_t j = first_ + NV * step_; j < columns_; j += 4 * step_) {
+        Raw<T, W> raw[4];  // four loads in flight
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (j + i * step_ < columns_) raw[i] = load_raw<W>(row_ + j + i * step_);
-      }
+        for (int i = 0; i < 4; ++i) {
+          if (j + i * step_ < columns_) raw[i] = load_raw<W>(row_ + j + i * step_);
+        }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (j + i * step_ < columns_) visit(j + i * step_, raw[i], f);
+        for (int i = 0; i < 4; ++i) {
+          if (j + i * step_ < columns_) visit(j + i * step_, raw[i], f);
+        }
       }
     }
   }
@@ -109,9 +117,6 @@ struct RowPlan {
   unsigned blocks;
   unsigned threads;
 };
-inline constexpr int kFewHeld = 4;
-inline constexpr int kManyHeld = 16;
-inline constexpr int kRowThreads = 512;
 inline RowPlan row_plan(int64_t rows, int64_t vectors, int held) {
   return {static_cast<unsigned>(std::min(rows, kMaxGridX)),
           static_cast<unsigned>(power_of_two_for(divide_up(vectors, held), 32, kRowThreads))};
