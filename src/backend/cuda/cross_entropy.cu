@@ -317,11 +317,11 @@ bool is_plain(const ops::CrossEntropyOptions& options) {
 void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& args) {
   const int64_t tokens = args.logits.sizes[0];
   const bool each = args.options.reduction == ops::Reduction::none;
-  const Buffer factors_buffer = ctx.scratch("loss_factors", static_cast<int64_t>(sizeof(LossFactors)));
-  const Buffer token_losses = ctx.scratch("token_losses", each ? 0 : 3 * tokens * 4);
+  const Buffer scratch =
+      ctx.scratch("token_losses", static_cast<int64_t>(sizeof(LossFactors)) + (each ? 0 : 3 * tokens * 4));
   if (ctx.measuring()) return;
   const DeviceGuard guard(ctx);
-  auto* factors = factors_buffer.as<LossFactors>();
+  auto* factors = scratch.as<LossFactors>();
   const LossInputs in = loss_inputs(args, factors);
   LossOutputs out{.loss = f32_or_null(args.out.loss),
                   .z_loss = f32_or_null(args.out.z_loss),
@@ -331,10 +331,9 @@ void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& a
                   .wide_predicted = args.out.predicted.dtype == DType::i64,
                   .wants_predicted = args.out.predicted.present() || args.out.accuracy.present()};
   if (!each) {
-    auto* scratch = token_losses.as<float>();
-    out.loss = scratch;
-    out.z_loss = scratch + tokens;
-    out.right = scratch + 2 * tokens;
+    out.loss = reinterpret_cast<float*>(factors + 1);
+    out.z_loss = out.loss + tokens;
+    out.right = out.z_loss + tokens;
   }
   loss_factors_kernel<<<1, kReduceThreads, 0, stream_of(ctx)>>>(in, factors);
   check_launch("cross_entropy_forward");

@@ -23,7 +23,7 @@ struct GeluTanh {
 struct GeluErf {
   __device__ __forceinline__ Activation operator()(float x) const {
     const float magnitude = fabsf(x);
-    const float z = magnitude > 14.0f ? 14.0f : magnitude;  // Φ(−14) is 0; NaN stays
+    const float z = magnitude > 15.0f ? 15.0f : magnitude;  // Φ(−15) is 0; NaN stays
     const float z2 = __fmul_rn(z, z);
     const float lost = fmaf(z, z, -z2);  // what rounding took from z², which the exponential would magnify
     float e = expf(-0.5f * z2);
