@@ -4,7 +4,8 @@
 
 namespace tigon::ops {
 
-// y_t = scale·weight[id_t]. Ids outside the table are an error before anything is written.
+// y_t = scale·weight[id_t]. Ids outside the table are an error before anything is written; on a GPU, where looking at
+// ids would need a wait, their rows are NaN, and backward passes over them.
 struct EmbeddingForward {
   Tensor ids{};     // [tokens] i32 or i64
   Tensor weight{};  // [V, hidden]

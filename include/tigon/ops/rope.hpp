@@ -36,7 +36,7 @@ struct Rope {
   Tensor cos{};
   Tensor sin{};
   // Without tables: i32 or i64, [tokens], [seq] or [batch, seq]; absent means 0, 1, 2, … along tokens or seq. With
-  // tables: which row of the tables each token uses.
+  // tables: which row of the tables each token uses; one that is not there is an error, on a GPU NaN.
   Tensor positions{};
   double theta = 10000.0;
   RopeScaling scaling{};

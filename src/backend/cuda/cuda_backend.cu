@@ -4,7 +4,7 @@
 #include <string>
 
 #include "backend/backend.hpp"
-#include "backend/cuda/cuda_ops.cuh"
+#include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/services.cuh"
 #include "tigon/core/error.hpp"
 
@@ -27,6 +27,20 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
       .add_rmsnorm_backward = tigon::cuda::add_rmsnorm_backward,
       .layernorm_forward = tigon::cuda::layernorm_forward,
       .layernorm_backward = tigon::cuda::layernorm_backward,
+      .rope_forward = tigon::cuda::rope_forward,
+      .rope_backward = tigon::cuda::rope_backward,
+      .swiglu_forward = tigon::cuda::swiglu_forward,
+      .swiglu_backward = tigon::cuda::swiglu_backward,
+      .geglu_forward = tigon::cuda::geglu_forward,
+      .geglu_backward = tigon::cuda::geglu_backward,
+      .softmax_forward = tigon::cuda::softmax_forward,
+      .softmax_backward = tigon::cuda::softmax_backward,
+      .cross_entropy_forward = tigon::cuda::cross_entropy_forward,
+      .cross_entropy_backward = tigon::cuda::cross_entropy_backward,
+      .embedding_forward = tigon::cuda::embedding_forward,
+      .embedding_backward = tigon::cuda::embedding_backward,
+      .adamw = tigon::cuda::adamw,
+      .global_norm = tigon::cuda::global_norm,
       .unary = tigon::cuda::unary,
       .binary = tigon::cuda::binary,
       .reduce = tigon::cuda::reduce,

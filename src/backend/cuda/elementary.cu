@@ -1,5 +1,5 @@
 // The elementary ops: any strides, any mix of types, one thread per element or one block per sum.
-#include "backend/cuda/cuda_ops.cuh"
+#include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/reduce.cuh"
 #include "backend/cuda/row.cuh"

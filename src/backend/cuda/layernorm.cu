@@ -1,4 +1,4 @@
-#include "backend/cuda/cuda_ops.cuh"
+#include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/norm.cuh"
 
 namespace tigon::cuda {

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "tigon/core/context.hpp"
+#include "tigon/core/error.hpp"
+
+// What the host side of every op needs: errors as tigon::Error, the right device and stream, and the shape of a launch.
+namespace tigon::cuda {
+
+inline void check(cudaError_t status, const char* where) {
+  if (status == cudaSuccess) return;
+  throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::internal,
+              {.where = where, .what = std::string("CUDA says: ") + cudaGetErrorString(status)});
+}
+
+// After every <<<…>>>: a launch that was refused. What a kernel does wrong while it runs shows later.
+inline void check_launch(const char* where) { check(cudaGetLastError(), where); }
+
+inline cudaStream_t stream_of(const Context& ctx) { return static_cast<cudaStream_t>(ctx.stream); }
+
+// Makes ctx's device the current one until the end of the scope.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(const Context& ctx) {
+    check(cudaGetDevice(&before_), "device cuda");
+    changed_ = before_ != ctx.device.index;
+    if (changed_) check(cudaSetDevice(ctx.device.index), "device cuda");
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+  ~DeviceGuard() {
+    if (changed_) (void)cudaSetDevice(before_);
+  }
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+// Of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "device cuda");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "device cuda");
+  return count;
+}
+
+inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
+inline constexpr int64_t kMaxGridY = 65535;
+
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The smallest power of two that is at least n, within [low, high], both powers of two.
+constexpr int64_t power_of_two_for(int64_t n, int64_t low, int64_t high) {
+  int64_t p = low;
+  while (p < n && p < high) p *= 2;
+  return p;
+}
+
+// A launch over rows × items of a row. Kernels step by the whole grid in both directions, so its limits are no limits
+// of the op: rows by blockIdx.x and threadIdx.y, items by blockIdx.y and threadIdx.x.
+struct RowGrid {
+  dim3 grid;
+  dim3 block;
+};
+inline RowGrid row_grid(int64_t rows, int64_t items, int64_t threads = 256) {
+  const int64_t x = power_of_two_for(items, 1, threads), y = threads / x;
+  return {dim3(static_cast<unsigned>(std::min(divide_up(rows, y), kMaxGridX)),
+               static_cast<unsigned>(std::min(divide_up(items, x), kMaxGridY))),
+          dim3(static_cast<unsigned>(x), static_cast<unsigned>(y))};
+}
+
+// Whether every row begins at a multiple of 16 bytes. An absent tensor does not mind.
+inline bool rows_aligned(const Tensor& t) {
+  if (!t.present()) return true;
+  if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0) return false;
+  for (int d = 0; d + 1 < t.rank; ++d) {
+    if (t.sizes[d] > 1 && t.strides[d] * size_of(t.dtype) % 16 != 0) return false;
+  }
+  return true;
+}
+template <class... Tensors>
+bool rows_aligned(const Tensor& first, const Tensors&... others) {
+  return rows_aligned(first) && (rows_aligned(others) && ...);
+}
+
+[[noreturn]] inline void refuse_type(const char* where, DType dtype) {
+  throw Error(ErrorCode::unsupported, {.where = where,
+                                       .what = "a GPU does not run this op in " + std::string(to_string(dtype)),
+                                       .expected = "f32, bf16 or f16",
+                                       .fix = "f64 runs on the CPU."});
+}
+
+// Calls f with a null pointer to the element type: f32, bf16 or f16.
+template <class F>
+void dispatch(const char* where, DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return std::forward<F>(f)(static_cast<float*>(nullptr));
+    case DType::bf16: return std::forward<F>(f)(static_cast<bf16*>(nullptr));
+    case DType::f16: return std::forward<F>(f)(static_cast<f16*>(nullptr));
+    default: refuse_type(where, dtype);
+  }
+}
+
+}  // namespace tigon::cuda
