@@ -77,18 +77,23 @@ struct Activation {
   float value, slope;
 };
 
-__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+// σ(x) and σ·(1 − σ) from one quotient, so that neither tail suffers from a subtraction.
+__device__ inline Activation sigmoid(float x) {
+  const float e = expf(-fabsf(x));
+  const float larger = 1.0f / (1.0f + e), smaller = e * larger;
+  return {x < 0.0f ? smaller : larger, smaller * larger};
+}
 
 __device__ inline Activation silu(float x) {
-  const float s = sigmoid(x);
-  return {x * s, s * (1.0f + x * (1.0f - s))};
+  const Activation s = sigmoid(x);
+  return {x * s.value, s.value + x * s.slope};
 }
 
 // ½·(1 + tanh(u)) = sigmoid(2u), which keeps its digits where tanh is near −1.
 __device__ inline Activation gelu_tanh(float x) {
   constexpr float kSlope = 1.5957691216057308f, kCube = 0.044715f;  // 2·sqrt(2/π)
-  const float s = sigmoid(kSlope * (x + kCube * x * x * x));
-  return {x * s, s + x * s * (1.0f - s) * kSlope * (1.0f + 3.0f * kCube * x * x)};
+  const Activation s = sigmoid(kSlope * (x + kCube * x * x * x));
+  return {x * s.value, s.value + x * s.slope * kSlope * (1.0f + 3.0f * kCube * x * x)};
 }
 
 __device__ inline Activation gelu_erf(float x) {

@@ -3,7 +3,7 @@
 // threads come, so lists always stand by rising position, and each row of dweight is summed in that order and written
 // once.
 #include "backend/cuda/cuda_backend.hpp"
-#include "backend/cuda/launch.hpp"
+#include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
 namespace tigon::cuda {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cuda/launch.hpp"
+#include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
 // c = act(a)·b for any activation: swiglu and geglu. Every element once, nothing shared between threads.

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "backend/cuda/cuda_backend.hpp"
-#include "backend/cuda/launch.hpp"
+#include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
 namespace tigon::cuda {

@@ -27,6 +27,7 @@ inline void check_launch(const char* where) { check(cudaGetLastError(), where); 
 // Makes a device current, and the one before again when it leaves scope.
 class DeviceGuard {
  public:
+  explicit DeviceGuard(const Context& ctx) : DeviceGuard(ctx.device) {}
   explicit DeviceGuard(Device device) {
     check(cudaGetDevice(&before_), "device cuda");
     if (before_ == device.index) return;

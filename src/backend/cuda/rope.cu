@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.hpp"
-#include "backend/cuda/launch.hpp"
+#include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 #include "backend/rope_frequencies.hpp"
 #include "backend/rope_layout.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cuda/launch.hpp"
+#include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
 // What softmax and cross_entropy share: a row held by one block, and the maximum and Σ e^(x − maximum) of it in one

@@ -1,47 +1,11 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <string>
 #include <utility>
 
-#include "tigon/core/context.hpp"
-#include "tigon/core/error.hpp"
+#include "backend/cuda/launch.cuh"
 
-// What the host side of every op needs: errors as tigon::Error, the right device and stream, and the shape of a launch.
+// The shape of a launch over rows, and the choice of a kernel by type.
 namespace tigon::cuda {
-
-inline void check(cudaError_t status, const char* where) {
-  if (status == cudaSuccess) return;
-  throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::internal,
-              {.where = where, .what = std::string("CUDA says: ") + cudaGetErrorString(status)});
-}
-
-// After every <<<…>>>: a launch that was refused. What a kernel does wrong while it runs shows later.
-inline void check_launch(const char* where) { check(cudaGetLastError(), where); }
-
-inline cudaStream_t stream_of(const Context& ctx) { return static_cast<cudaStream_t>(ctx.stream); }
-
-// Makes ctx's device the current one until the end of the scope.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(const Context& ctx) {
-    check(cudaGetDevice(&before_), "device cuda");
-    changed_ = before_ != ctx.device.index;
-    if (changed_) check(cudaSetDevice(ctx.device.index), "device cuda");
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-  ~DeviceGuard() {
-    if (changed_) (void)cudaSetDevice(before_);
-  }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
 
 // Of the current device.
 inline int multiprocessors() {
@@ -53,8 +17,6 @@ inline int multiprocessors() {
 
 inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxGridY = 65535;
-
-constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The smallest power of two that is at least n, within [low, high], both powers of two.
 constexpr int64_t power_of_two_for(int64_t n, int64_t low, int64_t high) {
