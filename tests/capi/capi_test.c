@@ -7,13 +7,13 @@
 #include "tigon/tigon.h"
 
 static int checks = 0;
-#define CHECK(condition)                                                                         \
-  do {                                                                                           \
-    ++checks;                                                                                    \
-    if (!(condition)) {                                                                          \
-      fprintf(stderr, "check failed: %s (last error: %s)\n", #condition, tigon_last_error());     \
-      return checks;                                                                             \
-    }                                                                                            \
+#define CHECK(condition)                                                                      \
+  do {                                                                                        \
+    ++checks;                                                                                 \
+    if (!(condition)) {                                                                       \
+      fprintf(stderr, "check failed: %s (last error: %s)\n", #condition, tigon_last_error()); \
+      return checks;                                                                          \
+    }                                                                                         \
   } while (0)
 
 static tigon_tensor matrix(void* data, int64_t rows, int64_t columns) {
