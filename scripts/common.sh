@@ -38,3 +38,22 @@ build_preset() {
   for target in "$@"; do targets+=(--target "$target"); done
   cmake --build --preset "$preset" "${targets[@]}"
 }
+
+# cuBLASLt and cuDNN's headers, where the toolkit does not bring them: NVIDIA's own packages, in build/cuda-packages.
+install_cuda_packages() {
+  toolkit_has() { echo "#include <$1>" | nvcc -x cu -E - >/dev/null 2>&1; }
+  if ! command -v nvcc >/dev/null; then
+    echo "There is no nvcc on PATH: install the CUDA toolkit (13.0 or later), or build without it: ./scripts/build release" >&2
+    exit 1
+  fi
+  local packages=()
+  toolkit_has cublasLt.h || packages+=(nvidia-cublas)
+  toolkit_has cudnn_graph.h || packages+=(nvidia-cudnn-cu13)
+  toolkit_has cudnn_frontend.h || packages+=(nvidia-cudnn-frontend)
+  if [ ${#packages[@]} -eq 0 ] || [ "$(cat build/cuda-packages/done 2>/dev/null)" = "${packages[*]}" ]; then return 0; fi
+  python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
+  say "Fetching ${packages[*]} into build/cuda-packages"
+  python3 -m venv build/cuda-packages
+  build/cuda-packages/bin/pip install --quiet --disable-pip-version-check --no-deps "${packages[@]}"
+  echo "${packages[*]}" >build/cuda-packages/done
+}

@@ -37,6 +37,8 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
       .softmax_backward = tigon::cuda::softmax_backward,
       .cross_entropy_forward = tigon::cuda::cross_entropy_forward,
       .cross_entropy_backward = tigon::cuda::cross_entropy_backward,
+      .linear_forward = tigon::cuda::linear_forward,
+      .linear_backward = tigon::cuda::linear_backward,
       .embedding_forward = tigon::cuda::embedding_forward,
       .embedding_backward = tigon::cuda::embedding_backward,
       .adamw = tigon::cuda::adamw,

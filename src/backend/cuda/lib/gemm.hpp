@@ -1,0 +1,27 @@
+#pragma once
+
+#include "tigon/core/context.hpp"
+
+namespace tigon::cuda {
+
+// c = op(a)·op(b) + bias (+ c with accumulate), rounded once to c's type. Operands are f32, bf16 or f16 with any
+// distance between rows; products are summed in f32 (never in tf32). Operands of two types, or a narrow c of f32
+// operands, go through f32 copies.
+struct Gemm {
+  Tensor a{};     // [m, k], or [k, m] when a_transposed
+  Tensor b{};     // [k, n], or [n, k] when b_transposed
+  Tensor c{};     // [m, n]
+  Tensor bias{};  // [n], optional, added to each row; not with accumulate
+  bool a_transposed = false;
+  bool b_transposed = false;
+  bool accumulate = false;
+  // Where a caller runs many products, one workspace for all; else each call books its own.
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+};
+
+// One library call on ctx.stream. The algorithm is chosen once per shape, type and alignment and then kept, so that
+// equal calls give equal bits.
+void gemm(const Context& ctx, const Gemm& args);
+
+}  // namespace tigon::cuda
