@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "op_case.hpp"
+#include "tigon/core/error.hpp"
 
 namespace tigon::bench {
 
@@ -15,6 +16,7 @@ struct Flags {
   bool class_weight = false;
   bool token_scale = false;
   bool reports = false;  // z_loss, accuracy and predicted as well
+  bool wide_dweight = false;
 };
 
 OpCase flce_case(int64_t tokens, int64_t hidden, int64_t vocab, const Flags& flags) {
@@ -27,7 +29,8 @@ OpCase flce_case(int64_t tokens, int64_t hidden, int64_t vocab, const Flags& fla
       {.name = "weight",
        .sizes = {vocab, hidden},
        .fill = {.deviation = 1.0 / std::sqrt(static_cast<double>(hidden))},
-       .differentiable = true},
+       .differentiable = true,
+       .wide_gradient = flags.wide_dweight},
       {.name = "target", .sizes = {tokens}, .role = Role::index, .fill = {.limit = vocab, .ignored = flags.ignored}}};
   if (flags.bias) {
     c.inputs.push_back({.name = "bias", .sizes = {vocab}, .fill = {.deviation = 0.5}, .differentiable = true});
@@ -99,16 +102,50 @@ OpCase flce_case(int64_t tokens, int64_t hidden, int64_t vocab, const Flags& fla
   return c;
 }
 
+// "4096x2048x128256", and after it what the call is to do otherwise: ":lean", ":liger", ":chunk=1024", ":f32dw"
+// (dweight in f32), ":ignored=0.5" (a share of the tokens).
+OpCase case_from(const std::string& text, const std::string& help) {
+  const size_t colon = text.find(':');
+  const auto n = parse_shape("fused_linear_cross_entropy", text.substr(0, colon), 3, help);
+  Flags flags;
+  for (size_t at = colon; at != std::string::npos;) {
+    const size_t next = text.find(':', at + 1);
+    const std::string option = text.substr(at + 1, next == std::string::npos ? next : next - at - 1);
+    try {
+      if (option == "lean") {
+        flags.chunk.lean = true;
+      } else if (option == "liger") {
+        flags.chunk.liger = true;
+      } else if (option == "f32dw") {
+        flags.wide_dweight = true;
+      } else if (option.starts_with("chunk=")) {
+        flags.chunk.tokens = std::stoll(option.substr(6));
+      } else if (option.starts_with("ignored=")) {
+        flags.ignored = std::stod(option.substr(8));
+      } else {
+        throw std::invalid_argument(option);
+      }
+    } catch (const std::logic_error&) {
+      throw Error(ErrorCode::invalid_argument, {.where = "fused_linear_cross_entropy",
+                                                .what = "the shape has an option that is not known",
+                                                .expected = help,
+                                                .got = option});
+    }
+    at = next;
+  }
+  OpCase c = flce_case(n[0], n[1], n[2], flags);
+  if (colon != std::string::npos) c.shape += text.substr(colon);
+  return c;
+}
+
 }  // namespace
 
 OpTable fused_linear_cross_entropy_table() {
   using enum ops::Reduction;
-  OpTable table{
-      .op = "fused_linear_cross_entropy", .shape_help = "NxHxV", .bench_shapes = {"1024x768x32000", "512x2048x128256"}};
-  table.make = [help = table.shape_help](const std::string& text) {
-    const auto n = parse_shape("fused_linear_cross_entropy", text, 3, help);
-    return flce_case(n[0], n[1], n[2], {});
-  };
+  OpTable table{.op = "fused_linear_cross_entropy",
+                .shape_help = "NxHxV[:lean|:liger|:chunk=N|:f32dw|:ignored=SHARE]",
+                .bench_shapes = {"1024x768x32000", "512x2048x128256"}};
+  table.make = [help = table.shape_help](const std::string& text) { return case_from(text, help); };
   for (const auto& [tokens, hidden, vocab] : {std::tuple{1, 1, 1}, {1, 5, 17}, {5, 3, 1}, {3, 16, 64}, {33, 20, 100}}) {
     table.test_cases.push_back(flce_case(tokens, hidden, vocab, {}));
   }
@@ -121,6 +158,12 @@ OpTable fused_linear_cross_entropy_table() {
       {.text = "some ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 0.4, .bias = true},
       {.text = "all ignored", .ignored = 1.0, .bias = true, .reports = true},
       {.text = "all ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 1.0, .bias = true, .reports = true},
+      {.text = "f32 dweight, chunks of 4", .chunk = {.tokens = 4}, .ignored = 0.2, .wide_dweight = true},
+      {.text = "lean", .chunk = {.lean = true}, .ignored = 0.2},
+      {.text = "lean, panels of 4 x 10, bias",
+       .chunk = {.tokens = 4, .budget_bytes = 160, .lean = true},
+       .ignored = 0.2,
+       .bias = true},
       {.text = "sum", .options = {.reduction = sum}, .ignored = 0.2},
       {.text = "none", .options = {.reduction = none}, .ignored = 0.2},
       {.text = "none, chunks of 4", .options = {.reduction = none}, .chunk = {.tokens = 4}, .ignored = 0.2},
@@ -141,6 +184,14 @@ OpTable fused_linear_cross_entropy_table() {
       {.text = "everything, none, chunks of 5",
        .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0, .reduction = none},
        .chunk = {.tokens = 5},
+       .ignored = 0.2,
+       .bias = true,
+       .class_weight = true,
+       .token_scale = true,
+       .reports = true},
+      {.text = "everything, lean, panels of 5 x 16",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
+       .chunk = {.tokens = 5, .budget_bytes = 320, .lean = true},
        .ignored = 0.2,
        .bias = true,
        .class_weight = true,

@@ -67,7 +67,9 @@ class Walk {
                           bool only_differentiable) {
       for (const Slot& slot : slots) {
         if (only_differentiable && !slot.differentiable) continue;
-        held.emplace_back(ctx, prefix + slot.name, slot_dtype(slot, dtype_), slot.sizes, memory_class);
+        const bool wide = only_differentiable && slot.wide_gradient;
+        held.emplace_back(ctx, prefix + slot.name, wide ? DType::f32 : slot_dtype(slot, dtype_), slot.sizes,
+                          memory_class);
         tensors.set(prefix + slot.name, held.back());
       }
     };

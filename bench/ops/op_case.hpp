@@ -38,8 +38,9 @@ struct Slot {
   Fill fill{};
   // An input that has a gradient "d<name>", written by backward; or an output whose gradient "d<name>" backward reads.
   bool differentiable = false;
-  bool in_place = false;    // an input that forward writes over: what it then holds is a result
-  bool fused_only = false;  // an output that the unfused form does not report
+  bool wide_gradient = false;  // "d<name>" is f32 whatever the storage type
+  bool in_place = false;       // an input that forward writes over: what it then holds is a result
+  bool fused_only = false;     // an output that the unfused form does not report
 };
 
 // The tensors of one case by name. Asking for a name that is not there gives an absent tensor.

@@ -66,7 +66,7 @@ ops::CrossEntropyOutputs convert(const tigon_cross_entropy_outputs& o, const Arg
 }
 
 ops::ChunkRule convert(const tigon_chunk_rule& r) {
-  return {.tokens = r.tokens, .budget_bytes = r.budget_bytes, .liger = r.liger != 0};
+  return {.tokens = r.tokens, .budget_bytes = r.budget_bytes, .liger = r.liger != 0, .lean = r.lean != 0};
 }
 
 }  // namespace

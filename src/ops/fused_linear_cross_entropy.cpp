@@ -12,6 +12,11 @@ namespace tigon::ops {
 namespace {
 
 constexpr int64_t kGpuBudget = int64_t{256} << 20;
+constexpr int64_t kGpuMostChunks = 16;  // each reads and writes dweight once more
+// The lean walk on a GPU: a panel of logits, and the f32 sums of a chunk's dx.
+constexpr int64_t kLeanBudget = int64_t{32} << 20;
+constexpr int64_t kLeanSums = int64_t{32} << 20;
+constexpr int64_t kLeanMostChunks = 8;  // what a 16-bit dweight can add up without f32 sums beside it
 // On a CPU smaller chunks are no slower, down to a few hundred rows: a quarter of all logits, within these.
 constexpr int64_t kSmallestCpuBudget = int64_t{16} << 20;
 constexpr int64_t kLargestCpuBudget = int64_t{64} << 20;
@@ -83,8 +88,8 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
     check.fail("'chunk.budget_bytes' is negative", "0 or more", std::to_string(args.chunk.budget_bytes));
   }
   FusedLinearCrossEntropyForward resolved = args;
-  resolved.chunk = {.tokens =
-                        chunk_tokens(args.chunk, ctx.device, tokens, hidden, vocab, logit_bytes(ctx, args.x.dtype))};
+  resolved.chunk.tokens = chunk_tokens(args.chunk, ctx.device, tokens, hidden, vocab, logit_bytes(ctx, args.x.dtype));
+  if (args.chunk.lean && args.chunk.budget_bytes == 0) resolved.chunk.budget_bytes = kLeanBudget;
   return resolved;
 }
 
@@ -100,12 +105,19 @@ int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64
     const int64_t chunk = ceil_div(all, ceil_div(vocab, hidden));
     return std::min<int64_t>(all, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(chunk))));
   }
+  const bool gpu = device.kind == DeviceKind::cuda;
   int64_t budget = rule.budget_bytes;
-  if (budget == 0 && device.kind == DeviceKind::cuda) budget = kGpuBudget;
-  if (budget == 0) budget = std::clamp(all * vocab * logit_bytes / 4, kSmallestCpuBudget, kLargestCpuBudget);
+  if (budget == 0) {
+    budget = gpu ? kGpuBudget : std::clamp(all * vocab * logit_bytes / 4, kSmallestCpuBudget, kLargestCpuBudget);
+  }
   // Tiles of a GEMM: 128 rows on a GPU, a few registers' worth on a CPU.
-  const int64_t tile = device.kind == DeviceKind::cuda ? 128 : 16;
+  const int64_t tile = gpu ? 128 : 16;
   int64_t largest = std::max<int64_t>(1, budget / logit_bytes / vocab);
+  if (gpu && rule.lean) {
+    largest = std::max(kLeanSums / 4 / hidden, ceil_div(all, kLeanMostChunks));
+  } else if (gpu && rule.budget_bytes == 0) {
+    largest = std::max({largest, hidden / 2, ceil_div(all, kGpuMostChunks)});
+  }
   if (largest >= all) return all;
   if (largest > tile) largest = largest / tile * tile;
   // As many chunks as that needs, of equal size, rounded up to tiles (which stays within `largest`).

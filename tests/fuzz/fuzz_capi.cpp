@@ -159,6 +159,7 @@ void fill(Source& in, tigon_chunk_rule& r) {
   r.tokens = in.whole(r.tokens);
   r.budget_bytes = in.whole(r.budget_bytes);
   r.liger = in.choice(r.liger);
+  r.lean = in.choice(r.lean);
 }
 
 void fill(Source& in, tigon_rmsnorm_forward_args& a) {

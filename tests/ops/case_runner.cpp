@@ -135,7 +135,9 @@ CaseData::CaseData(const OpCase& op_case, DType dtype, DType rounding, Layout la
   }
   for (const Slot& slot : case_.inputs) {
     if (!slot.differentiable) continue;
-    (void)allocate(slot, "d" + slot.name, layout);
+    Slot gradient = slot;
+    if (slot.wide_gradient) gradient.role = Role::statistic;
+    (void)allocate(gradient, "d" + slot.name, layout);
     results_.push_back("d" + slot.name);
   }
 }

@@ -292,6 +292,13 @@ TEST(ChunkTokens, FollowsItsRules) {
   EXPECT_EQ(ops::chunk_tokens({}, cpu, 1000, 8, 10, 4), 1000);
   // 8192 tokens of 128256 bf16 logits in 256 MiB: 1046, so 1024 in whole tiles, eight chunks.
   EXPECT_EQ(ops::chunk_tokens({}, gpu, 8192, 2048, 128256, 2), 1024);
+  // Half of the weight and a sixteenth of the logits are larger than that.
+  EXPECT_EQ(ops::chunk_tokens({}, gpu, 4096, 4096, 128256, 2), 2048);
+  EXPECT_EQ(ops::chunk_tokens({}, gpu, 32768, 2048, 128256, 2), 2048);
+  EXPECT_EQ(ops::chunk_tokens({.budget_bytes = int64_t{256} << 20}, gpu, 32768, 2048, 128256, 2), 1024);
+  // Lean: 32 MiB of f32 dx, or an eighth of the tokens.
+  EXPECT_EQ(ops::chunk_tokens({.lean = true}, gpu, 8192, 4096, 128256, 2), 2048);
+  EXPECT_EQ(ops::chunk_tokens({.lean = true}, gpu, 65536, 4096, 128256, 2), 8192);
   // A quarter of 125 MiB, and 64 MiB of a larger problem.
   EXPECT_EQ(ops::chunk_tokens({}, cpu, 1024, 768, 32000, 4), 256);
   EXPECT_EQ(ops::chunk_tokens({}, cpu, 4096, 2048, 128256, 4), 128);

@@ -7,9 +7,14 @@ namespace tigon::ops {
 // How many tokens are worked on at a time. The chunk is the largest that keeps its logits within `budget_bytes`,
 // rounded to GEMM tiles, with the tokens spread evenly over the chunks.
 struct ChunkRule {
-  int64_t tokens = 0;        // a fixed chunk; 0: from the budget
-  int64_t budget_bytes = 0;  // 0: 256 MiB on a GPU; on a CPU a quarter of all logits, within 16 to 64 MiB
-  bool liger = false;        // Liger's rule instead: next_pow2(ceil(N / ceil(V/H)))
+  int64_t tokens = 0;  // a fixed chunk; 0: from the budget
+  // 0: on a GPU 256 MiB, but at least half of weight's size and a sixteenth of all logits, so that products stay large
+  // enough to run at full speed; on a CPU a quarter of all logits, within 16 to 64 MiB.
+  int64_t budget_bytes = 0;
+  bool liger = false;  // Liger's rule instead: next_pow2(ceil(N / ceil(V/H)))
+  // The least memory, for a fourth product: the logits of a chunk are never whole, but pass twice in panels of the
+  // vocabulary, within `budget_bytes` (0: 32 MiB). On a CPU it changes nothing.
+  bool lean = false;
 };
 
 // The chunk for a problem of this size, in [1, max(1, tokens)]. `logit_bytes` is the size of one stored logit.

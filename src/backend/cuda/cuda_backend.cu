@@ -39,6 +39,8 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
       .cross_entropy_backward = tigon::cuda::cross_entropy_backward,
       .linear_forward = tigon::cuda::linear_forward,
       .linear_backward = tigon::cuda::linear_backward,
+      .fused_linear_cross_entropy_forward = tigon::cuda::fused_linear_cross_entropy_forward,
+      .fused_linear_cross_entropy_backward = tigon::cuda::fused_linear_cross_entropy_backward,
       .embedding_forward = tigon::cuda::embedding_forward,
       .embedding_backward = tigon::cuda::embedding_backward,
       .adamw = tigon::cuda::adamw,

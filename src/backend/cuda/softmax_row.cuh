@@ -1,59 +1,128 @@
 #pragma once
 
+#include <cooperative_groups.h>
+
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
-// What softmax and cross_entropy share: a row held by one block, and the maximum and Σ e^(x − maximum) of it in one
-// read.
+// What softmax and the losses share: a row of logits held by a team of blocks, and the maximum and Σ e^(x − maximum) of
+// it in one read. On sm_90 a long row belongs to a cluster of up to 8 blocks, whose registers together hold it whole;
+// older chips have teams of one block, which reads what it cannot hold a second time (from L2).
 namespace tigon::cuda {
 
-inline constexpr int kFewHeld = 4;
-inline constexpr int kManyHeld = 16;
 inline constexpr int kRowThreads = 512;
+inline constexpr int kRowWarps = kRowThreads / 32;
+inline constexpr int kMaxTeam = 8;
 
-// How a row is cut: vectors of W elements, the first NV of each thread kept in registers, the rest read again (from
-// L2).
+// The blocks that share a row. Reductions give every thread the result, in an order fixed by the shape.
+class Team {
+ public:
+  __device__ __forceinline__ explicit Team(unsigned blocks) : blocks_(blocks) {}
+
+  __device__ __forceinline__ int64_t row() const { return blocks_ == 1 ? blockIdx.x : blockIdx.x / blocks_; }
+  __device__ __forceinline__ unsigned rank() const { return blocks_ == 1 ? 0 : blockIdx.x % blocks_; }
+  __device__ __forceinline__ unsigned blocks() const { return blocks_; }
+  __device__ __forceinline__ bool first_thread() const { return rank() == 0 && threadIdx.x == 0; }
+
+  // `parts` is shared memory for this one call alone: a block may still be reading it when another is past the call.
+  template <class V, class Combine>
+  __device__ __forceinline__ V reduce(V mine, V identity, Combine combine, V (&parts)[kMaxTeam * kRowWarps]) const {
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    mine = warp_reduce(mine, combine);
+    if (blocks_ == 1) {
+      if (lane == 0) parts[warp] = mine;
+      __syncthreads();
+    } else {
+#if __CUDA_ARCH__ >= 900
+      // Each warp leaves its result with every block of the team, so that one barrier is enough.
+      const auto cluster = cooperative_groups::this_cluster();
+      if (lane < blocks_) cluster.map_shared_rank(parts, lane)[rank() * warps + warp] = mine;
+      cluster.sync();
+#endif
+    }
+    V all = identity;
+    for (unsigned i = lane; i < blocks_ * warps; i += 32) all = combine(all, parts[i]);
+    return warp_reduce(all, combine);
+  }
+
+ private:
+  unsigned blocks_;
+};
+
+__device__ __forceinline__ float lowest() { return __int_as_float(static_cast<int>(0xff800000u)); }  // −infinity
+
+// A thread's part of a row: vectors of W elements, the first NV of them in registers as stored, the rest (if any) read
+// again for each pass. Elements past the last column, which a padded row has, count as −infinity.
 template <class T, int W, int NV>
 class HeldRow {
-  static constexpr bool kWhole = W > 1 && NV == kFewHeld;  // as with_row_plan promises: nothing is left to read again
-
  public:
-  __device__ __forceinline__ HeldRow(const T* row, int64_t columns)
-      : row_(row), columns_(columns), step_(int64_t{blockDim.x} * W), first_(int64_t{threadIdx.x} * W) {
+  __device__ __forceinline__ HeldRow(const T* row, int64_t columns, const Team& team)
+      : row_(row),
+        columns_(columns),
+        step_(int64_t{team.blocks()} * blockDim.x * W),
+        first_((int64_t{team.rank()} * blockDim.x + threadIdx.x) * W) {
 #pragma unroll
     for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step_ < columns_) held_[i] = load_raw<W>(row_ + first_ + i * step_);
+      if (first_ + i * step_ < columns_) held_[i] = fetch(first_ + i * step_);
     }
   }
 
   // f(column, values) for each vector of this thread, by rising column. f may overwrite the vector it was given.
   template <class F>
   __device__ __forceinline__ void for_each(F&& f) const {
+    for_each_raw([&](int64_t j, const Raw<T, W>& raw) {
+      float values[W];
+      unpack<T, W>(raw, values);
+      f(j, values);
+    });
+  }
+
+  // The largest element of this thread; passes over NaN.
+  __device__ __forceinline__ float largest() const {
+    if constexpr (W == 1 || std::is_same_v<T, float>) {
+      float top = lowest();
+      for_each([&](int64_t, const float(&v)[W]) {
 #pragma unroll
-    for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step_ < columns_) visit(first_ + i * step_, held_[i], f);
-    }
-    if constexpr (!kWhole) {
-      for (int64_t j = first_ + NV * step_; j < columns_; j += 4 * step_) {
-        Raw<T, W> raw[4];  // four loads in flight
+        for (int k = 0; k < W; ++k) top = fmaxf(top, v[k]);
+      });
+      return top;
+    } else {  // two at a time
+      using Pair = std::conditional_t<std::is_same_v<T, bf16>, __nv_bfloat162, __half2>;
+      uint32_t bits = std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;  // −infinity
+      for_each_raw([&](int64_t, const Raw<T, W>& raw) {
+        const auto* words = reinterpret_cast<const uint32_t*>(&raw);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (j + i * step_ < columns_) raw[i] = load_raw<W>(row_ + j + i * step_);
+        for (int k = 0; k < W / 2; ++k) {
+          const Pair larger = __hmax2(*reinterpret_cast<const Pair*>(&bits), *reinterpret_cast<const Pair*>(&words[k]));
+          bits = *reinterpret_cast<const uint32_t*>(&larger);
         }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (j + i * step_ < columns_) visit(j + i * step_, raw[i], f);
-        }
-      }
+      });
+      const Pair pair = *reinterpret_cast<const Pair*>(&bits);
+      return fmaxf(__low2float(pair), __high2float(pair));
     }
   }
 
  private:
+  __device__ __forceinline__ Raw<T, W> fetch(int64_t j) const {
+    Raw<T, W> raw = load_raw<W>(row_ + j);
+    if (W > 1 && j + W > columns_) {
+      float values[W];
+      unpack<T, W>(raw, values);
+#pragma unroll
+      for (int k = 0; k < W; ++k) {
+        if (j + k >= columns_) values[k] = lowest();
+      }
+      raw = pack<T, W>(values);
+    }
+    return raw;
+  }
   template <class F>
-  __device__ __forceinline__ static void visit(int64_t j, const Raw<T, W>& raw, F&& f) {
-    float values[W];
-    unpack<T, W>(raw, values);
-    f(j, values);
+  __device__ __forceinline__ void for_each_raw(F&& f) const {
+#pragma unroll
+    for (int i = 0; i < NV; ++i) {
+      if (first_ + i * step_ < columns_) f(first_ + i * step_, held_[i]);
+    }
+    for (int64_t j = first_ + NV * step_; j < columns_; j += step_) f(j, fetch(j));
   }
 
   const T* row_;
@@ -61,81 +130,114 @@ class HeldRow {
   Raw<T, W> held_[NV];
 };
 
-// e^x for x <= 0: within 2 ulp for f32; for 16-bit storage a few f32 ulp of the larger terms, at two instructions.
+// e^(x − shift) for x <= shift: within 2 ulp for f32; for 16-bit storage a few f32 ulp of the larger terms, at two
+// instructions.
 template <class T>
-__device__ __forceinline__ float exp_for(float x) {
+__device__ __forceinline__ float exp_from(float x, float shift) {
   if constexpr (std::is_same_v<T, float>) {
-    return expf(x);
+    return expf(x - shift);
   } else {
-    return __expf(x);
+    constexpr float kLog2e = 1.4426950408889634f;
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fmaf(x, kLog2e, -shift * kLog2e)));
+    return y;
   }
 }
 
-__device__ __forceinline__ float lowest() { return __int_as_float(static_cast<int>(0xff800000u)); }  // −infinity
-
-// The running maximum of some values and Σ e^(value − maximum). NaN and +infinity show in the sum.
+// The maximum of some values and Σ e^(value − maximum). NaN and +infinity show in the sum.
 struct MaxSum {
-  float max = lowest();
-  float sum = 0.0f;
+  float max;
+  float sum;
 
   // What is subtracted before the exponent; without any finite value there is nothing to subtract.
-  __device__ __forceinline__ float shift() const { return max == lowest() ? 0.0f : max; }
-
-  // Whether the maximum moved.
-  template <class T, int W>
-  __device__ __forceinline__ bool add(const float (&values)[W]) {
-    float top = values[0];
-#pragma unroll
-    for (int i = 1; i < W; ++i) top = fmaxf(top, values[i]);
-    const bool moved = top > max;
-    if (moved) {
-      sum *= expf(max - top);
-      max = top;
-    }
-    const float base = shift();
-#pragma unroll
-    for (int i = 0; i < W; ++i) sum += exp_for<T>(values[i] - base);
-    return moved;
-  }
-
+  __device__ __forceinline__ static float shift_of(float largest) { return largest == lowest() ? 0.0f : largest; }
+  __device__ __forceinline__ float shift() const { return shift_of(max); }
   // The sum as if `largest` had been the maximum.
   __device__ __forceinline__ float sum_under(float largest) const {
     return max == largest ? sum : sum * expf(max - largest);
   }
 };
 
-// Over the block; `shared` has room for 32.
-__device__ __forceinline__ MaxSum block_max_sum(const MaxSum& mine, float* shared) {
-  MaxSum all;
-  all.max = block_reduce(mine.max, lowest(), Max(), shared);
-  all.sum = block_reduce(mine.sum_under(all.max), 0.0f, Sum(), shared);
-  return all;
-}
+__device__ __forceinline__ MaxSum no_max_sum() { return {lowest(), 0.0f}; }
 
-// How a row kernel is launched: vectors or single elements, few or many of them in registers.
-struct RowPlan {
-  unsigned blocks;
-  unsigned threads;
+struct JoinMaxSum {
+  __device__ __forceinline__ MaxSum operator()(const MaxSum& a, const MaxSum& b) const {
+    const float largest = fmaxf(a.max, b.max);
+    return {largest, a.sum_under(largest) + b.sum_under(largest)};
+  }
 };
-inline RowPlan row_plan(int64_t rows, int64_t vectors, int held) {
-  return {static_cast<unsigned>(std::min(rows, kMaxGridX)),
-          static_cast<unsigned>(power_of_two_for(divide_up(vectors, held), 32, kRowThreads))};
+
+// A warp agrees on the maximum first, so that each thread rescales once.
+template <>
+__device__ __forceinline__ MaxSum warp_reduce(MaxSum mine, JoinMaxSum) {
+  const float largest = warp_reduce(mine.max, Max());
+  return {largest, warp_reduce(mine.sum_under(largest), Sum())};
 }
 
-// Calls f(std::integral_constant<W>, std::integral_constant<NV>, plan) for rows of T; long rows hold kMany vectors.
-template <class T, int kMany, class F>
-void with_row_plan(int64_t rows, int64_t columns, bool aligned, F&& f) {
-  constexpr int W = kLanes<T>;
-  if (!aligned || columns % W != 0) {
-    return f(std::integral_constant<int, 1>(), std::integral_constant<int, kFewHeld>(),
-             row_plan(rows, columns, kFewHeld));
+// How a row kernel is launched.
+struct RowPlan {
+  int64_t rows;
+  unsigned blocks;   // of a team
+  unsigned threads;  // of a block
+};
+
+// A launch of blocks · rows blocks; `kernel` takes what follows. Grids have room for 2^31 blocks, so a taller tensor is
+// refused here rather than truncated.
+template <class... Parameters, class... Arguments>
+void launch_rows(const Context& ctx, const char* where, const RowPlan& plan, void (*kernel)(Parameters...),
+                 Arguments... arguments) {
+  if (plan.rows > kMaxGridX / plan.blocks) {
+    throw Error(ErrorCode::unsupported, {.where = where,
+                                         .what = "too many rows for one launch",
+                                         .expected = "at most " + std::to_string(kMaxGridX / plan.blocks),
+                                         .got = std::to_string(plan.rows)});
   }
-  const int64_t vectors = columns / W;
-  if (vectors <= int64_t{kFewHeld} * kRowThreads) {
-    return f(std::integral_constant<int, W>(), std::integral_constant<int, kFewHeld>(),
-             row_plan(rows, vectors, kFewHeld));
-  }
-  f(std::integral_constant<int, W>(), std::integral_constant<int, kMany>(), row_plan(rows, vectors, kMany));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.rows * plan.blocks));
+  config.blockDim = dim3(plan.threads);
+  config.stream = stream_of(ctx);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = plan.blocks;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  config.attrs = &cluster;
+  config.numAttrs = plan.blocks > 1 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), where);
 }
+
+// Calls f(std::integral_constant<W>, std::integral_constant<NV>, plan) for rows of T, which may be read 16 bytes at a
+// time when `aligned`: up to the last column, or past it when `padded`.
+template <class T, class F>
+void with_row_plan(const Context& ctx, int64_t rows, int64_t columns, bool aligned, bool padded, F&& f) {
+  constexpr int W = kLanes<T>;
+
+  using std::integral_constant;
+  if (!aligned || (columns % W != 0 && !padded)) {
+    const auto threads = static_cast<unsigned>(power_of_two_for(divide_up(columns, 4), 32, kRowThreads));
+    return f(integral_constant<int, 1>(), integral_constant<int, 4>(), RowPlan{rows, 1, threads});
+  }
+  const int64_t vectors = divide_up(columns, W);
+  if (vectors <= 4 * kRowThreads) {
+    const auto threads = static_cast<unsigned>(power_of_two_for(divide_up(vectors, 4), 32, kRowThreads));
+    return f(integral_constant<int, W>(), integral_constant<int, 4>(), RowPlan{rows, 1, threads});
+  }
+  const bool clusters = attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) >= 9;
+  unsigned blocks = 1;
+  while (clusters && blocks < kMaxTeam && vectors > int64_t{5} * kRowThreads * blocks) blocks *= 2;
+  const int64_t each = divide_up(vectors, int64_t{kRowThreads} * blocks);
+  const RowPlan plan{rows, blocks, kRowThreads};
+  if (each <= 4) {
+    f(integral_constant<int, W>(), integral_constant<int, 4>(), plan);
+  } else if (each <= 5) {
+    f(integral_constant<int, W>(), integral_constant<int, 5>(), plan);
+  } else if (each <= 8) {
+    f(integral_constant<int, W>(), integral_constant<int, 8>(), plan);
+  } else {
+    f(integral_constant<int, W>(), integral_constant<int, 12>(), plan);
+  }
+}
+
+// Blocks per multiprocessor that leave a thread registers for NV vectors.
+constexpr int row_blocks_for(int held) { return held <= 5 ? 2 : 1; }
 
 }  // namespace tigon::cuda

@@ -1,0 +1,314 @@
+// fused_linear_cross_entropy. The tokens that count are listed first, on the device, and taken in chunks:
+//
+//   rows = x of the chunk    logits = rows·Wᵀ + b    loss, and dlogits in place    dW += dlogitsᵀ·rows    dx =
+//   dlogits·W
+//
+// The host never learns how many tokens count: chunks past the last of them work on rows of zeros.
+//
+// The lean walk keeps no chunk of whole logits: it goes twice over panels of the vocabulary, first for each row's
+// softmax, then for the gradient. That is a fourth product for a fraction of the memory.
+#include <algorithm>
+
+#include "backend/cuda/column_sums.hpp"
+#include "backend/cuda/cuda_backend.hpp"
+#include "backend/cuda/lib/gemm.hpp"
+#include "backend/cuda/loss.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+using ops::FusedLinearCrossEntropyForward;
+
+// The products here are large; more workspace than this does not make them faster.
+constexpr int64_t kGemmWorkspace = int64_t{8} << 20;
+// So many chunks may round a 16-bit dweight one after the other; beyond, it is added up in f32.
+constexpr int64_t kFewChunks = 8;
+
+// Rows of 16-bit or 32-bit elements, moved as Unit.
+struct RowMove {
+  const std::byte* from;
+  std::byte* to;
+  int64_t from_stride, to_stride, row_bytes;
+};
+
+template <class Unit>
+__device__ __forceinline__ void move_row(const RowMove& move, int64_t from, int64_t to) {
+  const auto* source = reinterpret_cast<const Unit*>(move.from + from * move.from_stride);
+  auto* target = reinterpret_cast<Unit*>(move.to + to * move.to_stride);
+  for (int64_t j = threadIdx.x; j < move.row_bytes / static_cast<int64_t>(sizeof(Unit)); j += blockDim.x) {
+    target[j] = from < 0 ? Unit{} : source[j];
+  }
+}
+
+// Row i of the chunk from its token; zeros where there is none.
+template <class Unit>
+__global__ void __launch_bounds__(256) gather_kernel(const LossBatch batch, int64_t first, RowMove move) {
+  move_row<Unit>(move, batch.token_of(first + blockIdx.x), blockIdx.x);
+}
+
+// And back to it.
+template <class Unit>
+__global__ void __launch_bounds__(256) scatter_kernel(const LossBatch batch, int64_t first, RowMove move) {
+  const int64_t token = batch.token_of(first + blockIdx.x);
+  if (token >= 0) move_row<Unit>(move, blockIdx.x, token);
+}
+
+// Zeros for the tokens that do not count.
+template <class Unit>
+__global__ void __launch_bounds__(256) clear_kernel(const LossBatch batch, RowMove move) {
+  if (!batch.counts(batch.target_of(blockIdx.x))) move_row<Unit>(move, -1, blockIdx.x);
+}
+
+template <class T>
+__global__ void __launch_bounds__(256)
+    scatter_narrow_kernel(const LossBatch batch, int64_t first, const float* from, Rows<T> to, int64_t columns) {
+  const int64_t token = batch.token_of(first + blockIdx.x);
+  if (token < 0) return;
+  for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
+    store_one(to.at(token) + j, from[blockIdx.x * columns + j]);
+  }
+}
+
+RowMove row_move(const Tensor& from, const Tensor& to) {
+  const int64_t unit = size_of(to.dtype);
+  return {static_cast<const std::byte*>(from.data), static_cast<std::byte*>(to.data), from.strides[0] * unit,
+          to.strides[0] * unit, to.sizes[1] * unit};
+}
+
+// Calls f with a pointer to the widest unit that both sides can be moved by.
+template <class F>
+void with_unit(const RowMove& move, F&& f) {
+  const uint64_t bits = reinterpret_cast<uintptr_t>(move.from) | reinterpret_cast<uintptr_t>(move.to) |
+                        static_cast<uint64_t>(move.from_stride | move.to_stride | move.row_bytes);
+  if (bits % 16 == 0) return f(static_cast<uint4*>(nullptr));
+  if (bits % 4 == 0) return f(static_cast<uint32_t*>(nullptr));
+  f(static_cast<uint16_t*>(nullptr));
+}
+
+// [0, total) in parts of `size`, the last one shorter.
+struct Parts {
+  int64_t total, size, count;
+  Parts(int64_t elements, int64_t part) : total(elements), size(part), count(divide_up(elements, part)) {}
+  int64_t begin(int64_t part) const { return part * size; }
+  int64_t end(int64_t part) const { return std::min(total, begin(part + 1)); }
+};
+
+class Walk {
+ public:
+  Walk(const Context& ctx, const FusedLinearCrossEntropyForward& args)
+      : ctx_(ctx),
+        args_(args),
+        tokens_(args.x.sizes[0]),
+        hidden_(args.x.sizes[1]),
+        vocab_(args.weight.sizes[0]),
+        chunk_(std::max<int64_t>(1, args.chunk.tokens)),
+        panel_(args.chunk.lean ? lean_panel() : vocab_),
+        factors_(ctx.scratch("loss_factors", static_cast<int64_t>(sizeof(LossFactors)))),
+        stats_(ctx.scratch("loss_rows", tokens_ * static_cast<int64_t>(sizeof(RowStats)))),
+        losses_(ctx.scratch("token_losses", token_losses_bytes(args.options.reduction, tokens_))),
+        kept_(ctx.scratch("flce_kept_tokens", tokens_ * 8)),
+        logits_(ctx, "flce_logits", args.x.dtype, {chunk_, logits_stride()}, MemoryClass::workspace),
+        rows_(ctx, "flce_rows", args.x.dtype, {chunk_, hidden_}, MemoryClass::workspace),
+        dx_sums_(ctx, "flce_dx", DType::f32, {args.chunk.lean && args.dx ? chunk_ : 0, hidden_},
+                 MemoryClass::workspace),
+        dweight_sums_(ctx, "flce_dweight", DType::f32, {sums_dweight_apart() ? vocab_ : 0, hidden_},
+                      MemoryClass::workspace),
+        dbias_sums_(ctx, "flce_dbias", DType::f32, {args.dbias ? vocab_ : 0}, MemoryClass::workspace),
+        gemm_workspace_(ctx.scratch("gemm_workspace", kGemmWorkspace)),
+        batch_(loss_batch(args, tokens_, vocab_)) {
+    batch_.factors = factors_.as<LossFactors>();
+    batch_.stats = stats_.as<RowStats>();
+    batch_.kept = kept_.as<int64_t>();
+    batch_.wants_best = args.out.predicted || args.out.accuracy;
+    if (args.dloss) {
+      batch_.dloss = args.dloss.as<float>();
+      batch_.dloss_by_token = args.dloss.sizes[0] != 1;
+    }
+  }
+
+  void run() {
+    const DeviceGuard guard(ctx_);
+    if (!ctx_.measuring()) {
+      loss_count(ctx_, batch_);
+      clear_uncounted_dx();
+    }
+    const Parts chunks(tokens_, chunk_);
+    for (int64_t c = 0; c < chunks.count; ++c) {
+      const int64_t begin = chunks.begin(c), rows = chunks.end(c) - begin;
+      gather(begin, rows);
+      if (args_.chunk.lean) {
+        panels(begin, rows, c == 0);
+      } else {
+        whole_rows(begin, rows, c == 0);
+      }
+    }
+    finish_parameters(chunks.count);
+    if (!ctx_.measuring()) loss_finish(ctx_, batch_, args_.out, args_.options.reduction, losses_.as<float>());
+  }
+
+ private:
+  bool gradients() const { return args_.dx || args_.dweight || args_.dbias; }
+  bool sums_dweight_apart() const {
+    return args_.dweight && args_.dweight.dtype != DType::f32 && divide_up(tokens_, chunk_) > kFewChunks;
+  }
+  // What the budget has room for, evened out over the vocabulary, in whole tiles.
+  int64_t lean_panel() const {
+    constexpr int64_t kTile = 128;
+    const int64_t all = std::max<int64_t>(1, vocab_);
+    const int64_t most = std::max<int64_t>(1, args_.chunk.budget_bytes / size_of(args_.x.dtype) / chunk_);
+    const int64_t even = divide_up(all, divide_up(all, most < kTile ? most : most / kTile * kTile));
+    return most < kTile ? even : std::min(all, round_up(even, kTile));
+  }
+  int64_t logits_stride() const { return round_up(panel_, 16 / size_of(args_.x.dtype)); }
+
+  Tensor logits(int64_t rows, int64_t columns) const {
+    Tensor t = logits_.view.slice(0, 0, rows);
+    t.sizes[1] = columns;
+    return t;
+  }
+  Tensor rows(int64_t count) const { return rows_.view.slice(0, 0, count); }
+
+  void product(Gemm args) const {
+    args.workspace = gemm_workspace_.data();
+    args.workspace_bytes = kGemmWorkspace;
+    gemm(ctx_, args);
+  }
+
+  void clear_uncounted_dx() const {
+    if (!args_.dx || args_.dx.elements() == 0) return;
+    const RowMove move = row_move(args_.dx, args_.dx);
+    with_unit(move, [&](auto* unit) {
+      clear_kernel<std::remove_pointer_t<decltype(unit)>>
+          <<<static_cast<unsigned>(tokens_), 256, 0, stream_of(ctx_)>>>(batch_, move);
+    });
+    check_launch("fused_linear_cross_entropy");
+  }
+
+  void gather(int64_t begin, int64_t count) const {
+    if (ctx_.measuring() || count * hidden_ == 0) return;
+    const RowMove move = row_move(args_.x, rows_);
+    with_unit(move, [&](auto* unit) {
+      gather_kernel<std::remove_pointer_t<decltype(unit)>>
+          <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx_)>>>(batch_, begin, move);
+    });
+    check_launch("fused_linear_cross_entropy");
+  }
+
+  void scatter_dx(int64_t begin, int64_t count) const {
+    if (ctx_.measuring() || count * hidden_ == 0) return;
+    const RowMove move = row_move(rows_, args_.dx);
+    with_unit(move, [&](auto* unit) {
+      scatter_kernel<std::remove_pointer_t<decltype(unit)>>
+          <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx_)>>>(batch_, begin, move);
+    });
+    check_launch("fused_linear_cross_entropy");
+  }
+
+  void scatter_dx_sums(int64_t begin, int64_t count) const {
+    if (ctx_.measuring() || count * hidden_ == 0) return;
+    dispatch("fused_linear_cross_entropy", args_.dx.dtype, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      scatter_narrow_kernel<T><<<static_cast<unsigned>(count), 256, 0, stream_of(ctx_)>>>(
+          batch_, begin, dx_sums_.view.as<float>(), rows_of<T>(args_.dx), hidden_);
+    });
+    check_launch("fused_linear_cross_entropy");
+  }
+
+  // dW of some classes, and db.
+  void parameters(const Tensor& dlogits, int64_t first_class, bool first_chunk) const {
+    const int64_t end = first_class + dlogits.sizes[1];
+    if (args_.dweight) {
+      const bool apart = sums_dweight_apart();
+      const Tensor& whole = apart ? dweight_sums_.view : args_.dweight;
+      product({.a = dlogits,
+               .b = rows(dlogits.sizes[0]),
+               .c = whole.slice(0, first_class, end),
+               .a_transposed = true,
+               .accumulate = !first_chunk || (args_.accumulate_dweight && !apart)});
+    }
+    if (args_.dbias) column_sums(ctx_, dlogits, dbias_sums_.view.slice(0, first_class, end), !first_chunk);
+  }
+
+  void whole_rows(int64_t begin, int64_t count, bool first_chunk) const {
+    const Tensor block = logits(count, vocab_);
+    product({.a = rows(count), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
+    if (!ctx_.measuring()) loss_rows(ctx_, batch_, begin, block, gradients() ? block : Tensor{}, true);
+    parameters(block, 0, first_chunk);
+    if (!args_.dx) return;
+    product({.a = block, .b = args_.weight, .c = rows(count)});  // the copy of x is no longer needed
+    scatter_dx(begin, count);
+  }
+
+  void panels(int64_t begin, int64_t count, bool first_chunk) const {
+    const Parts panels(vocab_, panel_);
+    const auto panel_logits = [&](int64_t p) {
+      const int64_t first = panels.begin(p), end = panels.end(p);
+      const Tensor block = logits(count, end - first);
+      product({.a = rows(count),
+               .b = args_.weight.slice(0, first, end),
+               .c = block,
+               .bias = args_.bias ? args_.bias.slice(0, first, end) : Tensor{},
+               .b_transposed = true});
+      return block;
+    };
+    for (int64_t p = 0; p < panels.count; ++p) {
+      const Tensor block = panel_logits(p);
+      if (!ctx_.measuring()) loss_panel_stats(ctx_, batch_, begin, block, panels.begin(p), true);
+    }
+    if (!gradients()) return;
+    for (int64_t p = 0; p < panels.count; ++p) {
+      const int64_t first = panels.begin(p), end = panels.end(p);
+      const Tensor block = panel_logits(p);
+      if (!ctx_.measuring()) loss_panel_gradient(ctx_, batch_, begin, block, first, nullptr, block, true);
+      parameters(block, first, first_chunk);
+      if (args_.dx) {
+        product({.a = block,
+                 .b = args_.weight.slice(0, first, end),
+                 .c = dx_sums_.view.slice(0, 0, count),
+                 .accumulate = p > 0});
+      }
+    }
+    if (args_.dx) scatter_dx_sums(begin, count);
+  }
+
+  // Sums that were kept in f32 reach their tensors; without any token the gradient is 0.
+  void finish_parameters(int64_t chunks) const {
+    const auto write = [&](const Tensor& sums, const Tensor& out) {
+      if (ctx_.measuring() || out.elements() == 0) return;
+      if (chunks == 0 && args_.accumulate_dweight) return;
+      if (chunks == 0) {
+        unary(ctx_, {.x = out, .y = out, .alpha = 0.0});
+      } else if (args_.accumulate_dweight) {
+        binary(ctx_, {.op = ops::BinaryOp::add, .a = out, .b = sums, .y = out});
+      } else {
+        unary(ctx_, {.x = sums, .y = out});
+      }
+    };
+    if (args_.dweight && (sums_dweight_apart() || chunks == 0)) write(dweight_sums_, args_.dweight);
+    if (args_.dbias) write(dbias_sums_, args_.dbias);
+  }
+
+  const Context& ctx_;
+  const FusedLinearCrossEntropyForward& args_;
+  int64_t tokens_, hidden_, vocab_, chunk_;
+  int64_t panel_;  // classes at a time
+  Buffer factors_, stats_, losses_, kept_;
+  OwnedTensor logits_;
+  OwnedTensor rows_;  // the chunk's x, later its dx
+  OwnedTensor dx_sums_, dweight_sums_, dbias_sums_;
+  Buffer gemm_workspace_;
+  LossBatch batch_;
+};
+
+}  // namespace
+
+void fused_linear_cross_entropy_forward(const Context& ctx, const FusedLinearCrossEntropyForward& args) {
+  Walk(ctx, args).run();
+}
+
+void fused_linear_cross_entropy_backward(const Context& ctx, const FusedLinearCrossEntropyForward& args) {
+  Walk(ctx, args).run();
+}
+
+}  // namespace tigon::cuda

@@ -1,0 +1,244 @@
+#pragma once
+
+#include "backend/cuda/softmax_row.cuh"
+#include "tigon/ops/cross_entropy.hpp"
+
+// The loss of rows of logits: what cross_entropy and fused_linear_cross_entropy share. A call counts its targets first
+// (loss_count), then sees each row whole (loss_rows) or panel by panel (loss_panel), then turns what the rows left
+// behind into the outputs (loss_finish).
+namespace tigon::cuda {
+
+// Of the whole batch.
+struct LossFactors {
+  double entropy_scale;  // the reduction's factors
+  double z_scale;
+  double class_weight_sum;  // Σ_j w_j
+  double inverse_count;     // 1 / counted tokens, or 0
+  int64_t counted;
+};
+
+// What a row leaves behind.
+struct RowStats {
+  MaxSum soft;      // of x'
+  float target;     // x'_y
+  float weighted;   // Σ_j w_j·x'_j, with label smoothing
+  float best;       // the largest x
+  int64_t best_at;  // where it first stands
+};
+
+// A loss call as kernels see it.
+struct LossBatch {
+  const void* target;
+  const float* class_weight;  // may be null
+  const float* token_scale;   // may be null
+  const float* dloss;         // may be null: 1
+  LossFactors* factors;
+  RowStats* stats;  // [tokens]; null where only gradients are asked for
+  int64_t* kept;    // the tokens that count, in order; null: every token is a row
+  int64_t tokens, vocab, ignore_index;
+  double smoothing, z_loss;
+  float softcap;
+  bool wide_target;     // i64
+  bool dloss_by_token;  // else one for all
+  bool mean;
+  bool wants_best;
+
+  // No softcap and no label smoothing, so that class weights matter at the target alone.
+  bool plain() const { return softcap == 0.0f && smoothing == 0.0; }
+
+  __device__ __forceinline__ int64_t target_of(int64_t token) const {
+    return wide_target ? static_cast<const int64_t*>(target)[token] : static_cast<const int32_t*>(target)[token];
+  }
+  __device__ __forceinline__ bool in_range(int64_t y) const { return y >= 0 && y < vocab; }
+  __device__ __forceinline__ bool counts(int64_t y) const { return y != ignore_index && in_range(y); }
+  __device__ __forceinline__ double weight_of(int64_t y) const {
+    return class_weight != nullptr ? static_cast<double>(class_weight[y]) : 1.0;
+  }
+  __device__ __forceinline__ double scale_of(int64_t token) const {
+    return token_scale != nullptr ? static_cast<double>(token_scale[token]) : 1.0;
+  }
+  __device__ __forceinline__ float upstream_of(int64_t token) const {
+    const float up = dloss != nullptr ? dloss[dloss_by_token ? token : 0] : 1.0f;
+    return token_scale != nullptr ? up * token_scale[token] : up;
+  }
+  // The token of a row; −1 where there is none.
+  __device__ __forceinline__ int64_t token_of(int64_t row) const {
+    if (kept == nullptr) return row < tokens ? row : -1;
+    return row < factors->counted ? kept[row] : -1;
+  }
+  __device__ __forceinline__ float soft_cap(float x) const {
+    return softcap == 0.0f ? x : softcap * tanhf(x / softcap);
+  }
+};
+
+// What the arguments of all loss ops have in common.
+template <class Args>
+LossBatch loss_batch(const Args& args, int64_t tokens, int64_t vocab) {
+  return {.target = args.target.data,
+          .class_weight = args.class_weight ? args.class_weight.template as<float>() : nullptr,
+          .token_scale = args.token_scale ? args.token_scale.template as<float>() : nullptr,
+          .dloss = nullptr,
+          .factors = nullptr,
+          .stats = nullptr,
+          .kept = nullptr,
+          .tokens = tokens,
+          .vocab = vocab,
+          .ignore_index = args.options.ignore_index,
+          .smoothing = args.options.label_smoothing,
+          .z_loss = args.options.z_loss,
+          .softcap = static_cast<float>(args.options.softcap),
+          .wide_target = args.target.dtype == DType::i64,
+          .dloss_by_token = false,
+          .mean = args.options.reduction == ops::Reduction::mean,
+          .wants_best = false};
+}
+
+// Fills batch.factors and, where it is there, batch.kept.
+void loss_count(const Context& ctx, const LossBatch& batch);
+
+// Rows [first, first + rows) of the batch from their whole logits [rows, V]; the gradient goes to dlogits, which may be
+// absent or the logits. Rows without a token that counts get a gradient of 0. `padded`: rows may be read and written up
+// to the next multiple of 16 bytes.
+void loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits, const Tensor& dlogits,
+               bool padded);
+
+// The same in two walks, from columns [first_class, …) of the logits at a time: stats are joined panel by panel (from
+// the first, which begins them), and then, or from a given lse instead, the gradient of each panel is formed.
+void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits,
+                      int64_t first_class, bool padded);
+void loss_panel_gradient(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits,
+                         int64_t first_class, const float* lse, const Tensor& dlogits, bool padded);
+
+// The outputs of the call. token_losses: scratch for 3·tokens f32, unless the reduction is none.
+void loss_finish(const Context& ctx, const LossBatch& batch, const ops::CrossEntropyOutputs& out,
+                 ops::Reduction reduction, float* token_losses);
+inline int64_t token_losses_bytes(ops::Reduction reduction, int64_t tokens) {
+  return reduction == ops::Reduction::none ? 0 : 3 * tokens * 4;
+}
+
+// dlogits_j = (softmax·e^(x'_j − shift) − every·w_j − at_target·[j = target]) · dx'_j/dx_j
+struct RowGradient {
+  float shift, softmax, every, at_target;
+  int64_t target;
+
+  // p_j = e^(x'_j − shift) / sum.
+  __device__ __forceinline__ RowGradient(const LossBatch& batch, int64_t token, int64_t y, float row_shift, float sum,
+                                         float lse)
+      : shift(row_shift), target(y) {
+    const float upstream = batch.upstream_of(token);
+    const auto smoothing = static_cast<float>(batch.smoothing);
+    const float entropy = upstream * static_cast<float>(batch.factors->entropy_scale);
+    const float per_class = smoothing / static_cast<float>(batch.vocab);
+    const float of_target = (1.0f - smoothing) * static_cast<float>(batch.weight_of(y));
+    const float z =
+        2.0f * upstream * static_cast<float>(batch.factors->z_scale) * static_cast<float>(batch.z_loss) * lse;
+    const float all = of_target + per_class * static_cast<float>(batch.factors->class_weight_sum);
+    softmax = fmaf(entropy, all, z) / sum;
+    every = entropy * per_class;
+    at_target = entropy * of_target;
+  }
+
+  // Turns the logits of classes j, j + 1, … into their gradient.
+  template <class T, bool kPlain, int W>
+  __device__ __forceinline__ void apply(const LossBatch& batch, int64_t j, float (&v)[W]) const {
+    float rest[W];
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      rest[k] = 0.0f;
+      if constexpr (!kPlain) {
+        if (every != 0.0f && j + k < batch.vocab)
+          rest[k] = batch.class_weight != nullptr ? every * batch.class_weight[j + k] : every;
+      }
+    }
+    if (target >= j && target < j + W) {
+#pragma unroll
+      for (int k = 0; k < W; ++k) {
+        if (target == j + k) rest[k] += at_target;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      if (kPlain || batch.softcap == 0.0f) {
+        v[k] = fmaf(softmax, exp_from<T>(v[k], shift), -rest[k]);
+      } else {
+        const float t = tanhf(v[k] / batch.softcap);
+        v[k] = fmaf(softmax, exp_from<T>(batch.softcap * t, shift), -rest[k]) * fmaf(-t, t, 1.0f);
+      }
+    }
+  }
+};
+
+// The running pair (largest, lowest index of it).
+struct Best {
+  float value;
+  int64_t at;
+};
+struct JoinBest {
+  __device__ __forceinline__ Best operator()(const Best& a, const Best& b) const {
+    return b.value > a.value || (b.value == a.value && b.at < a.at) ? b : a;
+  }
+};
+template <>
+__device__ __forceinline__ Best warp_reduce(Best mine, JoinBest join) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    mine = join(mine,
+                Best{__shfl_xor_sync(0xffffffffu, mine.value, offset), __shfl_xor_sync(0xffffffffu, mine.at, offset)});
+  }
+  return mine;
+}
+
+// What a team finds in its row, or in the panel of it that begins at `first_class`. All threads get it, except for
+// `target`, which is read by the first.
+template <class T, bool kPlain, int W, int NV>
+class RowSearch {
+ public:
+  struct Shared {
+    MaxSum soft[kMaxTeam * kRowWarps];
+    float weighted[kMaxTeam * kRowWarps];
+    Best best[kMaxTeam * kRowWarps];
+  };
+
+  __device__ __forceinline__ static RowStats run(const LossBatch& batch, const Team& team, const HeldRow<T, W, NV>& row,
+                                                 const T* x, int64_t columns, int64_t first_class, int64_t y,
+                                                 Shared& shared) {
+    RowStats stats;
+    // Before the gradient may be written over it; a barrier follows.
+    stats.target = 0.0f;
+    if (team.first_thread() && y >= first_class && y < first_class + columns)
+      stats.target = batch.soft_cap(load_one(x + (y - first_class)));
+    const float top = row.largest();
+    MaxSum mine{kPlain ? top : batch.soft_cap(top), 0.0f};
+    float weighted = 0.0f;
+    const float shift = mine.shift();
+    row.for_each([&](int64_t j, float(&v)[W]) {
+#pragma unroll
+      for (int k = 0; k < W; ++k) {
+        if (!kPlain && j + k < columns) {  // what only fills a vector stays −infinity
+          v[k] = batch.soft_cap(v[k]);
+          if (batch.smoothing > 0) {
+            weighted += batch.class_weight != nullptr ? batch.class_weight[first_class + j + k] * v[k] : v[k];
+          }
+        }
+        mine.sum += exp_from<T>(v[k], shift);
+      }
+    });
+    stats.soft = team.reduce(mine, no_max_sum(), JoinMaxSum(), shared.soft);
+    stats.weighted = !kPlain && batch.smoothing > 0 ? team.reduce(weighted, 0.0f, Sum(), shared.weighted) : 0.0f;
+    Best best{lowest(), INT64_MAX};
+    if (batch.wants_best) {
+      row.for_each([&](int64_t j, const float(&v)[W]) {
+#pragma unroll
+        for (int k = 0; k < W; ++k) {
+          if (v[k] == top && best.at == INT64_MAX && j + k < columns) best = {top, first_class + j + k};
+        }
+      });
+      best = team.reduce(best, Best{lowest(), INT64_MAX}, JoinBest(), shared.best);
+    }
+    stats.best = best.value;
+    stats.best_at = best.at;
+    return stats;
+  }
+};
+
+}  // namespace tigon::cuda

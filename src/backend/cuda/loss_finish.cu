@@ -1,0 +1,152 @@
+// Before and after the rows of a loss: what the reduction divides by, which tokens count, and the outputs.
+#include "backend/cuda/loss.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+constexpr int kThreads = 1024;
+
+// One block: counts the targets and adds up the weights, each thread its own, then the threads in order; and lists the
+// tokens that count.
+__global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch batch) {
+  __shared__ double shared[32];
+  __shared__ int64_t before_warp[32];
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  double weights = 0, all_weights = 0;
+  int64_t counted = 0;  // in all rounds so far, in order; the same in every thread
+  for (int64_t begin = 0; begin < batch.tokens; begin += kThreads) {
+    const int64_t i = begin + threadIdx.x;
+    const int64_t y = i < batch.tokens ? batch.target_of(i) : -1;
+    const bool counts = i < batch.tokens && batch.counts(y);
+    if (counts) weights += batch.weight_of(y);
+    const unsigned votes = __ballot_sync(0xffffffffu, counts);
+    if (lane == 0) before_warp[warp] = __popc(votes);
+    __syncthreads();
+    int64_t earlier = counted;
+    for (unsigned w = 0; w < warp; ++w) earlier += before_warp[w];
+    for (unsigned w = 0; w < kThreads / 32; ++w) counted += before_warp[w];
+    if (counts && batch.kept != nullptr) batch.kept[earlier + __popc(votes & ((1u << lane) - 1))] = i;
+    __syncthreads();
+  }
+  if (batch.smoothing > 0) {
+    for (int64_t j = threadIdx.x; j < batch.vocab; j += blockDim.x) all_weights += batch.weight_of(j);
+  }
+  weights = block_reduce(weights, 0.0, Sum(), shared);
+  all_weights = block_reduce(all_weights, 0.0, Sum(), shared);
+  if (threadIdx.x != 0) return;
+  const double inverse_count = counted > 0 ? 1.0 / static_cast<double>(counted) : 0.0;
+  *batch.factors = {.entropy_scale = !batch.mean    ? 1.0
+                                     : weights != 0 ? 1.0 / weights
+                                                    : 0.0,
+                    .z_scale = batch.mean ? inverse_count : 1.0,
+                    .class_weight_sum = all_weights,
+                    .inverse_count = inverse_count,
+                    .counted = counted};
+}
+
+// Where a token's results go; any may be null.
+struct TokenOutputs {
+  float* loss;
+  float* z_loss;
+  float* right;
+  float* lse;
+  void* predicted;
+  bool wide_predicted;  // i64
+};
+
+__global__ void __launch_bounds__(256) token_losses_kernel(const LossBatch batch, const TokenOutputs out) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= batch.tokens) return;
+  const int64_t y = batch.target_of(i);
+  float loss = 0.0f, z_loss = 0.0f, right = 0.0f, row_lse = 0.0f;
+  int64_t predicted = -1;
+  if (batch.counts(y)) {
+    const RowStats stats = batch.stats[i];
+    const double lse = static_cast<double>(stats.soft.shift()) + log(static_cast<double>(stats.soft.sum));
+    double entropy = (1.0 - batch.smoothing) * batch.weight_of(y) * (lse - static_cast<double>(stats.target));
+    if (batch.smoothing > 0) {
+      entropy += batch.smoothing / static_cast<double>(batch.vocab) *
+                 (lse * batch.factors->class_weight_sum - static_cast<double>(stats.weighted));
+    }
+    const double scale = batch.scale_of(i);
+    const double z = batch.factors->z_scale * scale * batch.z_loss * lse * lse;
+    loss = static_cast<float>(batch.factors->entropy_scale * scale * entropy + z);
+    z_loss = static_cast<float>(z);
+    row_lse = static_cast<float>(lse);
+    predicted = stats.best_at == INT64_MAX ? 0 : stats.best_at;  // 0: nothing but NaN and −infinity
+    right = predicted == y ? 1.0f : 0.0f;
+  } else if (y != batch.ignore_index) {
+    loss = __int_as_float(0x7fc00000);  // the host could not look at the target: a wrong one shows as NaN
+  }
+  if (out.loss != nullptr) out.loss[i] = loss;
+  if (out.z_loss != nullptr) out.z_loss[i] = z_loss;
+  if (out.right != nullptr) out.right[i] = right;
+  if (out.lse != nullptr) out.lse[i] = row_lse;
+  if (out.predicted == nullptr) return;
+  if (out.wide_predicted) {
+    static_cast<int64_t*>(out.predicted)[i] = predicted;
+  } else {
+    static_cast<int32_t*>(out.predicted)[i] = static_cast<int32_t>(predicted);
+  }
+}
+
+// One block: adds up the tokens' values.
+__global__ void __launch_bounds__(kThreads)
+    loss_sum_kernel(const float* loss, const float* z_loss, const float* right, int64_t tokens,
+                    const LossFactors* factors, float* loss_out, float* z_loss_out, float* accuracy_out) {
+  __shared__ double shared[32];
+  const auto total = [&](const float* values) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < tokens; i += blockDim.x) sum += static_cast<double>(values[i]);
+    return block_reduce(sum, 0.0, Sum(), shared);
+  };
+  if (loss_out != nullptr) {
+    const double sum = total(loss);
+    if (threadIdx.x == 0) *loss_out = static_cast<float>(sum);
+  }
+  if (z_loss_out != nullptr) {
+    const double sum = total(z_loss);
+    if (threadIdx.x == 0) *z_loss_out = static_cast<float>(sum);
+  }
+  if (accuracy_out != nullptr) {
+    const double sum = total(right);
+    if (threadIdx.x == 0) *accuracy_out = static_cast<float>(factors->inverse_count * sum);
+  }
+}
+
+float* f32_or_null(const Tensor& t) { return t.present() ? t.as<float>() : nullptr; }
+
+}  // namespace
+
+void loss_count(const Context& ctx, const LossBatch& batch) {
+  loss_count_kernel<<<1, kThreads, 0, stream_of(ctx)>>>(batch);
+  check_launch("cross entropy");
+}
+
+void loss_finish(const Context& ctx, const LossBatch& batch, const ops::CrossEntropyOutputs& out,
+                 ops::Reduction reduction, float* token_losses) {
+  TokenOutputs tokens{.loss = f32_or_null(out.loss),
+                      .z_loss = f32_or_null(out.z_loss),
+                      .right = f32_or_null(out.accuracy),
+                      .lse = f32_or_null(out.lse),
+                      .predicted = out.predicted ? out.predicted.data : nullptr,
+                      .wide_predicted = out.predicted.dtype == DType::i64};
+  const bool each = reduction == ops::Reduction::none;
+  if (!each) {
+    tokens.loss = token_losses;
+    tokens.z_loss = token_losses + batch.tokens;
+    tokens.right = token_losses + 2 * batch.tokens;
+  }
+  if (batch.tokens > 0) {
+    token_losses_kernel<<<static_cast<unsigned>(divide_up(batch.tokens, 256)), 256, 0, stream_of(ctx)>>>(batch, tokens);
+    check_launch("cross entropy");
+  }
+  if (each || !(out.loss || out.z_loss || out.accuracy)) return;
+  loss_sum_kernel<<<1, kThreads, 0, stream_of(ctx)>>>(tokens.loss, tokens.z_loss, tokens.right, batch.tokens,
+                                                      batch.factors, f32_or_null(out.loss), f32_or_null(out.z_loss),
+                                                      f32_or_null(out.accuracy));
+  check_launch("cross entropy");
+}
+
+}  // namespace tigon::cuda

@@ -1,0 +1,109 @@
+// The loss of rows whose logits come panel by panel, and the gradient from what is already known of a row.
+#include "backend/cuda/loss.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+template <class T, int W, int NV, bool kPlain>
+__global__ void __launch_bounds__(kRowThreads, kPlain ? row_blocks_for(NV) : 1)
+    panel_stats_kernel(unsigned blocks, const LossBatch batch, int64_t first, Rows<const T> logits, int64_t columns,
+                       int64_t first_class) {
+  using Search = RowSearch<T, kPlain, W, NV>;
+  __shared__ typename Search::Shared shared;
+  const Team team(blocks);
+  const int64_t i = team.row(), token = batch.token_of(first + i);
+  const int64_t y = token >= 0 ? batch.target_of(token) : -1;
+  if (token < 0 || !batch.counts(y)) return;
+  const T* x = logits.at(i);
+  const HeldRow<T, W, NV> row(x, columns, team);
+  const RowStats found = Search::run(batch, team, row, x, columns, first_class, y, shared);
+  if (!team.first_thread()) return;
+  RowStats& stats = batch.stats[token];
+  if (first_class == 0) {
+    stats = found;
+    return;
+  }
+  stats.soft = JoinMaxSum()(stats.soft, found.soft);
+  stats.target += found.target;
+  stats.weighted += found.weighted;
+  const Best best = JoinBest()({stats.best, stats.best_at}, {found.best, found.best_at});
+  stats.best = best.value;
+  stats.best_at = best.at;
+}
+
+// Rows by blockIdx.x, parts of a row by blockIdx.y.
+template <class T, int W, bool kPlain>
+__global__ void __launch_bounds__(kRowThreads)
+    panel_gradient_kernel(const LossBatch batch, int64_t first, int64_t rows, Rows<const T> logits, int64_t columns,
+                          int64_t first_class, const float* lse, Rows<T> dlogits) {
+  const int64_t step = int64_t{gridDim.y} * blockDim.x * W;
+  for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
+    const int64_t token = batch.token_of(first + i);
+    const int64_t y = token >= 0 ? batch.target_of(token) : -1;
+    const T* x = logits.at(i);
+    T* to = dlogits.at(i);
+    const int64_t begin = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W;
+    if (token < 0 || !batch.counts(y)) {
+      const float zeros[W] = {};
+      for (int64_t j = begin; j < columns; j += step) store<W>(to + j, zeros);
+      continue;
+    }
+    float shift = 0.0f, sum = 1.0f, row_lse = 0.0f;
+    if (lse != nullptr) {
+      shift = row_lse = lse[token];
+    } else {
+      shift = batch.stats[token].soft.shift();
+      sum = batch.stats[token].soft.sum;
+      row_lse = shift + logf(sum);
+    }
+    const RowGradient gradient(batch, token, y, shift, sum, row_lse);
+    for (int64_t j = begin; j < columns; j += step) {
+      float v[W];
+      load<W>(x + j, v);
+      gradient.template apply<T, kPlain>(batch, first_class + j, v);
+      store<W>(to + j, v);
+    }
+  }
+}
+
+}  // namespace
+
+void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits,
+                      int64_t first_class, bool padded) {
+  const int64_t rows = logits.sizes[0], columns = logits.sizes[1];
+  if (logits.elements() == 0) return;
+  dispatch("cross entropy", logits.dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    with_row_plan<T>(ctx, rows, columns, rows_aligned(logits), padded, [&](auto w, auto nv, const RowPlan& plan) {
+      const auto kernel = batch.plain() ? panel_stats_kernel<T, w, nv, true> : panel_stats_kernel<T, w, nv, false>;
+      launch_rows(ctx, "cross entropy", plan, kernel, plan.blocks, batch, first, rows_of<const T>(logits), columns,
+                  first_class);
+    });
+  });
+}
+
+void loss_panel_gradient(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits,
+                         int64_t first_class, const float* lse, const Tensor& dlogits, bool padded) {
+  const int64_t rows = logits.sizes[0], columns = logits.sizes[1];
+  if (logits.elements() == 0) return;
+  dispatch("cross entropy", logits.dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const auto launch = [&](auto w) {
+      const int64_t vectors = divide_up(columns, w), threads = power_of_two_for(divide_up(vectors, 4), 32, kRowThreads);
+      const dim3 grid(static_cast<unsigned>(std::min(rows, kMaxGridX)),
+                      static_cast<unsigned>(std::min(divide_up(vectors, 4 * threads), kMaxGridY)));
+      const auto kernel = batch.plain() ? panel_gradient_kernel<T, w, true> : panel_gradient_kernel<T, w, false>;
+      kernel<<<grid, static_cast<unsigned>(threads), 0, stream_of(ctx)>>>(
+          batch, first, rows, rows_of<const T>(logits), columns, first_class, lse, rows_of<T>(dlogits));
+    };
+    if (rows_aligned(logits, dlogits) && (columns % kLanes<T> == 0 || padded)) {
+      launch(std::integral_constant<int, kLanes<T>>());
+    } else {
+      launch(std::integral_constant<int, 1>());
+    }
+  });
+  check_launch("cross entropy");
+}
+
+}  // namespace tigon::cuda
