@@ -51,6 +51,7 @@ OpCase flce_case(int64_t tokens, int64_t hidden, int64_t vocab, const Flags& fla
     c.outputs.push_back({.name = "predicted", .sizes = {tokens}, .role = Role::index});
   }
   c.arithmetic_tolerance = 32.0;
+  c.gpu_rounds = true;  // logits in the storage type
   const auto loss_args = [options = flags.options, chunk = flags.chunk](const Tensors& t) {
     return ops::FusedLinearCrossEntropyForward{.x = t["x"],
                                                .weight = t["weight"],

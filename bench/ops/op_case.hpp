@@ -89,6 +89,8 @@ struct OpCase {
   double cancelling = 0.0;
   // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
   bool unfused_rounds = false;
+  // So does the fused form on a GPU.
+  bool gpu_rounds = false;
   // The tolerance of the unfused form, where rounding its intermediates costs more. 0: tolerance.
   double unfused_tolerance = 0.0;
   std::string name() const { return op + " " + shape + (flags.empty() ? "" : " " + flags); }

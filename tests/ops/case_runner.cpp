@@ -422,7 +422,7 @@ void check_on_device(const OpCase& op_case, DType dtype, Variant variant, Layout
   CaseData got(op_case, dtype, dtype, layout, device);
   DevicePlan plan(device, [&](const Context& ctx) { got.run(ctx, variant); });
   got.run(plan.context(), variant);
-  const bool rounded_inside = variant == Variant::unfused && op_case.unfused_rounds;
+  const bool rounded_inside = variant == Variant::unfused ? op_case.unfused_rounds : op_case.gpu_rounds;
   OpCase judged = op_case;
   if (variant == Variant::unfused && op_case.unfused_tolerance > 0) judged.tolerance = op_case.unfused_tolerance;
   for (const std::string& name : got.results(variant)) {
@@ -439,7 +439,7 @@ void check_full_call_on_device(const OpCase& op_case, DType dtype, Device device
   DevicePlan plan(device, [&](const Context& ctx) { got.run_full(ctx); });
   got.run_full(plan.context());
   for (const std::string& name : got.results()) {
-    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case);
+    compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case, op_case.gpu_rounds);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cuda/softmax_row.cuh"
+#include "backend/cuda/row_kernel.cuh"
 #include "tigon/ops/cross_entropy.hpp"
 
 // The loss of rows of logits: what cross_entropy and fused_linear_cross_entropy share. A call counts its targets first
@@ -188,57 +188,54 @@ __device__ __forceinline__ Best warp_reduce(Best mine, JoinBest join) {
   return mine;
 }
 
-// What a team finds in its row, or in the panel of it that begins at `first_class`. All threads get it, except for
-// `target`, which is read by the first.
-template <class T, bool kPlain, int W, int NV>
-class RowSearch {
- public:
-  struct Shared {
-    MaxSum soft[kMaxTeam * kRowWarps];
-    float weighted[kMaxTeam * kRowWarps];
-    Best best[kMaxTeam * kRowWarps];
-  };
+struct SearchShared {
+  MaxSum soft[kMaxTeam * kRowWarps];
+  float weighted[kMaxTeam * kRowWarps];
+  Best best[kMaxTeam * kRowWarps];
+};
 
-  __device__ __forceinline__ static RowStats run(const LossBatch& batch, const Team& team, const HeldRow<T, W, NV>& row,
-                                                 const T* x, int64_t columns, int64_t first_class, int64_t y,
-                                                 Shared& shared) {
-    RowStats stats;
-    // Before the gradient may be written over it; a barrier follows.
-    stats.target = 0.0f;
-    if (team.first_thread() && y >= first_class && y < first_class + columns)
-      stats.target = batch.soft_cap(load_one(x + (y - first_class)));
-    const float top = row.largest();
-    MaxSum mine{kPlain ? top : batch.soft_cap(top), 0.0f};
-    float weighted = 0.0f;
-    const float shift = mine.shift();
-    row.for_each([&](int64_t j, float(&v)[W]) {
+// What a team finds in its row, or in the panel of it that begins at `first_class` and has `columns`; x is the row in
+// memory. All threads get it, except for `target`, which is read by the first.
+template <class T, bool kPlain, int W, int NV>
+__device__ __forceinline__ RowStats search_row(const LossBatch& batch, const Team& team, const HeldRow<T, W, NV>& row,
+                                               const T* x, int64_t columns, int64_t first_class, int64_t y,
+                                               SearchShared& shared) {
+  RowStats stats;
+  // Before the gradient may be written over it; a barrier follows.
+  stats.target = 0.0f;
+  if (team.first_thread() && y >= first_class && y < first_class + columns)
+    stats.target = batch.soft_cap(load_one(x + (y - first_class)));
+  const float top = row.largest();
+  MaxSum mine{kPlain ? top : batch.soft_cap(top), 0.0f};
+  float weighted = 0.0f;
+  const float shift = mine.shift();
+  row.for_each([&](int64_t j, float(&v)[W]) {
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      if (!kPlain && j + k < columns) {  // what only fills a vector stays −infinity
+        v[k] = batch.soft_cap(v[k]);
+        if (batch.smoothing > 0) {
+          weighted += batch.class_weight != nullptr ? batch.class_weight[first_class + j + k] * v[k] : v[k];
+        }
+      }
+      mine.sum += exp_from<T>(v[k], shift);
+    }
+  });
+  stats.soft = team.reduce(mine, no_max_sum(), JoinMaxSum(), shared.soft);
+  stats.weighted = !kPlain && batch.smoothing > 0 ? team.reduce(weighted, 0.0f, Sum(), shared.weighted) : 0.0f;
+  Best best{lowest(), INT64_MAX};
+  if (batch.wants_best) {
+    row.for_each([&](int64_t j, const float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) {
-        if (!kPlain && j + k < columns) {  // what only fills a vector stays −infinity
-          v[k] = batch.soft_cap(v[k]);
-          if (batch.smoothing > 0) {
-            weighted += batch.class_weight != nullptr ? batch.class_weight[first_class + j + k] * v[k] : v[k];
-          }
-        }
-        mine.sum += exp_from<T>(v[k], shift);
+        if (v[k] == top && best.at == INT64_MAX && j + k < columns) best = {top, first_class + j + k};
       }
     });
-    stats.soft = team.reduce(mine, no_max_sum(), JoinMaxSum(), shared.soft);
-    stats.weighted = !kPlain && batch.smoothing > 0 ? team.reduce(weighted, 0.0f, Sum(), shared.weighted) : 0.0f;
-    Best best{lowest(), INT64_MAX};
-    if (batch.wants_best) {
-      row.for_each([&](int64_t j, const float(&v)[W]) {
-#pragma unroll
-        for (int k = 0; k < W; ++k) {
-          if (v[k] == top && best.at == INT64_MAX && j + k < columns) best = {top, first_class + j + k};
-        }
-      });
-      best = team.reduce(best, Best{lowest(), INT64_MAX}, JoinBest(), shared.best);
-    }
-    stats.best = best.value;
-    stats.best_at = best.at;
-    return stats;
+    best = team.reduce(best, Best{lowest(), INT64_MAX}, JoinBest(), shared.best);
   }
-};
+  stats.best = best.value;
+  stats.best_at = best.at;
+  return stats;
+}
 
 }  // namespace tigon::cuda

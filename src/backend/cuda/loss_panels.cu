@@ -5,32 +5,42 @@ namespace tigon::cuda {
 
 namespace {
 
-template <class T, int W, int NV, bool kPlain>
-__global__ void __launch_bounds__(kRowThreads, kPlain ? row_blocks_for(NV) : 1)
-    panel_stats_kernel(unsigned blocks, const LossBatch batch, int64_t first, Rows<const T> logits, int64_t columns,
-                       int64_t first_class) {
-  using Search = RowSearch<T, kPlain, W, NV>;
-  __shared__ typename Search::Shared shared;
-  const Team team(blocks);
-  const int64_t i = team.row(), token = batch.token_of(first + i);
-  const int64_t y = token >= 0 ? batch.target_of(token) : -1;
-  if (token < 0 || !batch.counts(y)) return;
-  const T* x = logits.at(i);
-  const HeldRow<T, W, NV> row(x, columns, team);
-  const RowStats found = Search::run(batch, team, row, x, columns, first_class, y, shared);
-  if (!team.first_thread()) return;
-  RowStats& stats = batch.stats[token];
-  if (first_class == 0) {
-    stats = found;
-    return;
+template <class T, bool kPlain>
+struct PanelStats {
+  using Shared = SearchShared;
+  static constexpr bool kLight = kPlain;
+
+  LossBatch batch;
+  int64_t first;
+  Rows<const T> logits;
+  int64_t columns, first_class;
+
+  __device__ __forceinline__ bool wanted(int64_t i) const {
+    const int64_t token = batch.token_of(first + i);
+    return token >= 0 && batch.counts(batch.target_of(token));
   }
-  stats.soft = JoinMaxSum()(stats.soft, found.soft);
-  stats.target += found.target;
-  stats.weighted += found.weighted;
-  const Best best = JoinBest()({stats.best, stats.best_at}, {found.best, found.best_at});
-  stats.best = best.value;
-  stats.best_at = best.at;
-}
+
+  template <int W>
+  __device__ __forceinline__ void skip(int64_t, int64_t, int64_t) const {}
+
+  template <int W, int NV>
+  __device__ __forceinline__ void run(const Team& team, int64_t i, const HeldRow<T, W, NV>& row, Shared& shared) const {
+    const int64_t token = batch.token_of(first + i), y = batch.target_of(token);
+    const RowStats found = search_row<T, kPlain>(batch, team, row, logits.at(i), columns, first_class, y, shared);
+    if (!team.first_thread()) return;
+    RowStats& stats = batch.stats[token];
+    if (first_class == 0) {
+      stats = found;
+      return;
+    }
+    stats.soft = JoinMaxSum()(stats.soft, found.soft);
+    stats.target += found.target;
+    stats.weighted += found.weighted;
+    const Best best = JoinBest()({stats.best, stats.best_at}, {found.best, found.best_at});
+    stats.best = best.value;
+    stats.best_at = best.at;
+  }
+};
 
 // Rows by blockIdx.x, parts of a row by blockIdx.y.
 template <class T, int W, bool kPlain>
@@ -71,15 +81,18 @@ __global__ void __launch_bounds__(kRowThreads)
 
 void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits,
                       int64_t first_class, bool padded) {
-  const int64_t rows = logits.sizes[0], columns = logits.sizes[1];
   if (logits.elements() == 0) return;
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    with_row_plan<T>(ctx, rows, columns, rows_aligned(logits), padded, [&](auto w, auto nv, const RowPlan& plan) {
-      const auto kernel = batch.plain() ? panel_stats_kernel<T, w, nv, true> : panel_stats_kernel<T, w, nv, false>;
-      launch_rows(ctx, "cross entropy", plan, kernel, plan.blocks, batch, first, rows_of<const T>(logits), columns,
-                  first_class);
-    });
+    const auto run = [&](const auto& op) {
+      run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits), padded);
+    };
+    const int64_t columns = logits.sizes[1];
+    if (batch.plain()) {
+      run(PanelStats<T, true>{batch, first, rows_of<const T>(logits), columns, first_class});
+    } else {
+      run(PanelStats<T, false>{batch, first, rows_of<const T>(logits), columns, first_class});
+    }
   });
 }
 

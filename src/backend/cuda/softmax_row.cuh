@@ -5,9 +5,10 @@
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
-// What softmax and the losses share: a row of logits held by a team of blocks, and the maximum and Σ e^(x − maximum) of
-// it in one read. On sm_90 a long row belongs to a cluster of up to 8 blocks, whose registers together hold it whole;
-// older chips have teams of one block, which reads what it cannot hold a second time (from L2).
+// What softmax and the losses share: a row held in registers as stored, and the maximum and Σ e^(x − maximum) of it in
+// one read. Short rows belong to a block each. On sm_90 a long row belongs to a team of up to 8 blocks, a cluster,
+// whose registers together hold it whole while the next rows arrive; older chips read again (from L2) what a block
+// cannot hold.
 namespace tigon::cuda {
 
 inline constexpr int kRowThreads = 512;
@@ -17,12 +18,9 @@ inline constexpr int kMaxTeam = 8;
 // The blocks that share a row. Reductions give every thread the result, in an order fixed by the shape.
 class Team {
  public:
-  __device__ __forceinline__ explicit Team(unsigned blocks) : blocks_(blocks) {}
+  __device__ __forceinline__ Team(unsigned blocks, unsigned rank) : blocks_(blocks), rank_(rank) {}
 
-  __device__ __forceinline__ int64_t row() const { return blocks_ == 1 ? blockIdx.x : blockIdx.x / blocks_; }
-  __device__ __forceinline__ unsigned rank() const { return blocks_ == 1 ? 0 : blockIdx.x % blocks_; }
-  __device__ __forceinline__ unsigned blocks() const { return blocks_; }
-  __device__ __forceinline__ bool first_thread() const { return rank() == 0 && threadIdx.x == 0; }
+  __device__ __forceinline__ bool first_thread() const { return rank_ == 0 && threadIdx.x == 0; }
 
   // `parts` is shared memory for this one call alone: a block may still be reading it when another is past the call.
   template <class V, class Combine>
@@ -36,7 +34,7 @@ class Team {
 #if __CUDA_ARCH__ >= 900
       // Each warp leaves its result with every block of the team, so that one barrier is enough.
       const auto cluster = cooperative_groups::this_cluster();
-      if (lane < blocks_) cluster.map_shared_rank(parts, lane)[rank() * warps + warp] = mine;
+      if (lane < blocks_) cluster.map_shared_rank(parts, lane)[rank_ * warps + warp] = mine;
       cluster.sync();
 #endif
     }
@@ -46,26 +44,25 @@ class Team {
   }
 
  private:
-  unsigned blocks_;
+  unsigned blocks_, rank_;
 };
 
 __device__ __forceinline__ float lowest() { return __int_as_float(static_cast<int>(0xff800000u)); }  // −infinity
 
-// A thread's part of a row: vectors of W elements, the first NV of them in registers as stored, the rest (if any) read
-// again for each pass. Elements past the last column, which a padded row has, count as −infinity.
+// A thread's part of columns [begin, end) of a row: vectors of W elements, the first NV of them in registers as stored,
+// the rest (if any) read again for each pass. Elements past the end, which a padded row has, count as −infinity.
 template <class T, int W, int NV>
 class HeldRow {
  public:
-  __device__ __forceinline__ HeldRow(const T* row, int64_t columns, const Team& team)
-      : row_(row),
-        columns_(columns),
-        step_(int64_t{team.blocks()} * blockDim.x * W),
-        first_((int64_t{team.rank()} * blockDim.x + threadIdx.x) * W) {
+  // `data`: where column `begin` is.
+  __device__ __forceinline__ HeldRow(const T* data, int64_t begin, int64_t end)
+      : data_(data), begin_(begin), end_(end), first_(begin + int64_t{threadIdx.x} * W) {
 #pragma unroll
     for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step_ < columns_) held_[i] = fetch(first_ + i * step_);
+      if (first_ + i * step() < end_) held_[i] = fetch(first_ + i * step());
     }
   }
+  __device__ __forceinline__ int64_t end() const { return end_; }
 
   // f(column, values) for each vector of this thread, by rising column. f may overwrite the vector it was given.
   template <class F>
@@ -103,14 +100,15 @@ class HeldRow {
   }
 
  private:
+  __device__ __forceinline__ static int64_t step() { return int64_t{blockDim.x} * W; }
   __device__ __forceinline__ Raw<T, W> fetch(int64_t j) const {
-    Raw<T, W> raw = load_raw<W>(row_ + j);
-    if (W > 1 && j + W > columns_) {
+    Raw<T, W> raw = load_raw<W>(data_ + (j - begin_));
+    if (W > 1 && j + W > end_) {
       float values[W];
       unpack<T, W>(raw, values);
 #pragma unroll
       for (int k = 0; k < W; ++k) {
-        if (j + k >= columns_) values[k] = lowest();
+        if (j + k >= end_) values[k] = lowest();
       }
       raw = pack<T, W>(values);
     }
@@ -120,13 +118,13 @@ class HeldRow {
   __device__ __forceinline__ void for_each_raw(F&& f) const {
 #pragma unroll
     for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step_ < columns_) f(first_ + i * step_, held_[i]);
+      if (first_ + i * step() < end_) f(first_ + i * step(), held_[i]);
     }
-    for (int64_t j = first_ + NV * step_; j < columns_; j += step_) f(j, fetch(j));
+    for (int64_t j = first_ + NV * step(); j < end_; j += step()) f(j, fetch(j));
   }
 
-  const T* row_;
-  int64_t columns_, step_, first_;
+  const T* data_;
+  int64_t begin_, end_, first_;
   Raw<T, W> held_[NV];
 };
 
@@ -173,71 +171,5 @@ __device__ __forceinline__ MaxSum warp_reduce(MaxSum mine, JoinMaxSum) {
   const float largest = warp_reduce(mine.max, Max());
   return {largest, warp_reduce(mine.sum_under(largest), Sum())};
 }
-
-// How a row kernel is launched.
-struct RowPlan {
-  int64_t rows;
-  unsigned blocks;   // of a team
-  unsigned threads;  // of a block
-};
-
-// A launch of blocks · rows blocks; `kernel` takes what follows. Grids have room for 2^31 blocks, so a taller tensor is
-// refused here rather than truncated.
-template <class... Parameters, class... Arguments>
-void launch_rows(const Context& ctx, const char* where, const RowPlan& plan, void (*kernel)(Parameters...),
-                 Arguments... arguments) {
-  if (plan.rows > kMaxGridX / plan.blocks) {
-    throw Error(ErrorCode::unsupported, {.where = where,
-                                         .what = "too many rows for one launch",
-                                         .expected = "at most " + std::to_string(kMaxGridX / plan.blocks),
-                                         .got = std::to_string(plan.rows)});
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(plan.rows * plan.blocks));
-  config.blockDim = dim3(plan.threads);
-  config.stream = stream_of(ctx);
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = plan.blocks;
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  config.attrs = &cluster;
-  config.numAttrs = plan.blocks > 1 ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), where);
-}
-
-// Calls f(std::integral_constant<W>, std::integral_constant<NV>, plan) for rows of T, which may be read 16 bytes at a
-// time when `aligned`: up to the last column, or past it when `padded`.
-template <class T, class F>
-void with_row_plan(const Context& ctx, int64_t rows, int64_t columns, bool aligned, bool padded, F&& f) {
-  constexpr int W = kLanes<T>;
-
-  using std::integral_constant;
-  if (!aligned || (columns % W != 0 && !padded)) {
-    const auto threads = static_cast<unsigned>(power_of_two_for(divide_up(columns, 4), 32, kRowThreads));
-    return f(integral_constant<int, 1>(), integral_constant<int, 4>(), RowPlan{rows, 1, threads});
-  }
-  const int64_t vectors = divide_up(columns, W);
-  if (vectors <= 4 * kRowThreads) {
-    const auto threads = static_cast<unsigned>(power_of_two_for(divide_up(vectors, 4), 32, kRowThreads));
-    return f(integral_constant<int, W>(), integral_constant<int, 4>(), RowPlan{rows, 1, threads});
-  }
-  const bool clusters = attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) >= 9;
-  unsigned blocks = 1;
-  while (clusters && blocks < kMaxTeam && vectors > int64_t{5} * kRowThreads * blocks) blocks *= 2;
-  const int64_t each = divide_up(vectors, int64_t{kRowThreads} * blocks);
-  const RowPlan plan{rows, blocks, kRowThreads};
-  if (each <= 4) {
-    f(integral_constant<int, W>(), integral_constant<int, 4>(), plan);
-  } else if (each <= 5) {
-    f(integral_constant<int, W>(), integral_constant<int, 5>(), plan);
-  } else if (each <= 8) {
-    f(integral_constant<int, W>(), integral_constant<int, 8>(), plan);
-  } else {
-    f(integral_constant<int, W>(), integral_constant<int, 12>(), plan);
-  }
-}
-
-// Blocks per multiprocessor that leave a thread registers for NV vectors.
-constexpr int row_blocks_for(int held) { return held <= 5 ? 2 : 1; }
 
 }  // namespace tigon::cuda

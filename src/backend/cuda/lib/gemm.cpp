@@ -93,6 +93,9 @@ void through_f32(const Context& ctx, const Gemm& args) {
 void gemm(const Context& ctx, const Gemm& args) {
   for (const Tensor* t : {&args.a, &args.b, &args.c, &args.bias}) check_floating(*t);
   if (!direct(args)) return through_f32(ctx, args);
+  // The library wants the bias at a multiple of 16 bytes.
+  const bool crooked = args.bias && reinterpret_cast<uintptr_t>(args.bias.data) % 16 != 0;
+  const Buffer straight = ctx.scratch("gemm_bias", args.bias ? args.bias.bytes() : 0);
   const bool own = args.workspace == nullptr;
   const Buffer buffer = ctx.scratch("gemm_workspace", own ? kWorkspaceBytes : 0);
   if (ctx.measuring()) return;
@@ -100,6 +103,11 @@ void gemm(const Context& ctx, const Gemm& args) {
   if (m == 0 || n == 0) return;
   const DeviceGuard guard(ctx);
   if (k == 0) return without_terms(ctx, args);
+  if (crooked) {
+    check(cudaMemcpyAsync(straight.data(), args.bias.data, static_cast<size_t>(args.bias.bytes()),
+                          cudaMemcpyDeviceToDevice, stream_of(ctx)),
+          "matrix product");
+  }
 
   const GemmKey key{.m = m,
                     .n = n,
@@ -121,7 +129,7 @@ void gemm(const Context& ctx, const Gemm& args) {
   run_gemm(key, {.a = args.a.data,
                  .b = args.b.data,
                  .c = args.c.data,
-                 .bias = args.bias ? args.bias.data : nullptr,
+                 .bias = crooked ? straight.data() : args.bias.data,
                  .workspace = own ? buffer.data() : args.workspace,
                  .stream = stream_of(ctx)});
 }
