@@ -98,9 +98,10 @@ void allow_shared(Device device, const char* where) {
 }
 
 // A launch that may begin while the kernel before it in the stream is ending: its blocks are set up early and wait in
-// wait_for_previous(), which they must call before they touch memory. An ordinary launch before sm_90.
+// wait_for_previous(), which they must call before they touch memory, and read nothing past the coherent caches
+// (__restrict__). An ordinary launch before sm_90, or where what comes before is not a kernel of ours.
 template <class... Parameters, class... Arguments>
-void launch_early(Device device, cudaStream_t stream, dim3 grid, dim3 block, size_t shared,
+void launch_early(Device device, bool after_kernel, cudaStream_t stream, dim3 grid, dim3 block, size_t shared,
                   void (*kernel)(Parameters...), const Arguments&... arguments) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -111,7 +112,7 @@ void launch_early(Device device, cudaStream_t stream, dim3 grid, dim3 block, siz
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = device_numbers(device).capability >= 90 ? 1 : 0;
+  config.numAttrs = after_kernel && device_numbers(device).capability >= 90 ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
 }
 __device__ __forceinline__ void wait_for_previous() {

@@ -177,8 +177,7 @@ void norm_backward(const Context& ctx, const NormBackward& args) {
   const auto sum = [](const Buffer& shares, const Tensor& out) {
     return ShareSum{shares.as<float>(), out ? out.data : nullptr, out.dtype};
   };
-  launch_early(
-      ctx.device, stream_of(ctx), dim3(grid_size(divide_up(hidden, kWarp)), args.dbias ? 2 : 1),
+  launch_early(ctx.device, tokens > 0, stream_of(ctx), dim3(grid_size(divide_up(hidden, kWarp)), args.dbias ? 2 : 1),
       dim3(kShareWarps * kWarp), 0, add_shares_kernel<kShareWarps>,
       ShareSums{
           {sum(dweight, args.dweight), sum(dbias, args.dbias)}, tokens > 0 ? blocks : 0, hidden, args.accumulate});
