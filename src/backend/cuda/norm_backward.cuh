@@ -44,7 +44,12 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const unsigned groups = blockDim.x / group.threads();
   const auto hidden = static_cast<unsigned>(args.hidden);
   const auto column = [&](int p) { return (group.thread() + p * group.threads()) * W; };
-  auto* weights = reinterpret_cast<float*>(shared);
+  // Weight 4·q + k of pack j stands at [q][j][k]: neighbouring threads read neighbouring 16 bytes.
+  const unsigned packs = hidden / W;
+  auto* weights = reinterpret_cast<float4*>(shared);
+  const auto weights_of = [&](int p, int q) {
+    return reinterpret_cast<const float*>(weights + q * packs + group.thread() + p * group.threads());
+  };
   using Ring = RowRing<T, 2, kStages, kBulk>;
   Ring ring(group, shared + hidden * 4 + group.index() * Ring::bytes(hidden), arrived + group.index() * kStages,
             hidden);
@@ -57,12 +62,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   };
 #pragma unroll
   for (int s = 0; s < kStages; ++s) fetch(s, i + s * step);
-  for (unsigned j = threadIdx.x * W; j < hidden; j += blockDim.x * W) {
+  for (unsigned j = threadIdx.x; j < packs; j += blockDim.x) {
     float weight[W];
-    read_parameters<T>(args.weight, j, weight);
+    read_parameters<T>(args.weight, j * W, weight);
 #pragma unroll
-    for (int q = 0; q < W / 4; ++q)
-      *reinterpret_cast<float4*>(weights + j + 4 * q) = reinterpret_cast<float4*>(weight)[q];
+    for (int q = 0; q < W / 4; ++q) {
+      weights[q * packs + j] = make_float4(weight[4 * q], weight[4 * q + 1], weight[4 * q + 2], weight[4 * q + 3]);
+    }
   }
   __syncthreads();
 
@@ -104,7 +110,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 #pragma unroll
       for (int q = 0; q < W / 4; ++q) {
         float weight[4];
-        load<4>(weights + column(p) + 4 * q, weight);
+        load<4>(weights_of(p, q), weight);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           const int e = 4 * q + k;
@@ -143,7 +149,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 #pragma unroll
         for (int q = 0; q < W / 4; ++q) {
           float weight[4];
-          load<4>(weights + column(p) + 4 * q, weight);
+          load<4>(weights_of(p, q), weight);
 #pragma unroll
           for (int k = 0; k < 4; ++k) dx[4 * q + k] = gradient(dy[4 * q + k] * weight[k], x[4 * q + k]);
         }
