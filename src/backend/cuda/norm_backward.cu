@@ -12,9 +12,13 @@ constexpr int kBlocksPerMultiprocessor = 1;
 constexpr int kBlockThreads = 512;  // with up to 128 registers each
 constexpr int kShareWarps = 16;
 constexpr bool kHold = false;
-// Most packs that a thread has of a row: with dweight and dbias as f32 beside them that is what registers allow.
+// Packs that a thread has of a row, usually; half of them where that leaves fewer lanes idle (16-bit rows), twice as
+// many for rows that are too long else (f32). With dweight and dbias as f32 beside them that is what registers allow.
+constexpr int kUsualPacks = 4;
 template <class T>
-constexpr int kManyPacks = std::is_same_v<T, float> ? 8 : 4;
+constexpr int kOtherPacks = std::is_same_v<T, float> ? 2 * kUsualPacks : kUsualPacks / 2;
+template <class T>
+constexpr int kMostPacks = std::max(kUsualPacks, kOtherPacks<T>);
 
 // By the shape and the device alone, whatever the alignment: so is the order of every sum.
 int64_t backward_blocks(const DeviceNumbers& device, int64_t tokens) {
@@ -39,9 +43,8 @@ struct Cut {
 
 template <class T>
 Cut cut_for(int64_t row_packs) {
-  constexpr int kMany = kManyPacks<T>, kFew = kMany / 2;
-  const Cut many(row_packs, kMany), few(row_packs, kFew);
-  return few.better_than(many) ? few : many;
+  const Cut usual(row_packs, kUsualPacks), other(row_packs, kOtherPacks<T>);
+  return usual.groups == 0 || (kOtherPacks<T> < kUsualPacks && other.better_than(usual)) ? other : usual;
 }
 
 template <class T, Norm kNorm, int kPacks, int kStages, bool kBulk>
@@ -70,12 +73,11 @@ bool try_stages(const NormBackwardRows<T>& args, const Cut& cut, int64_t blocks,
 
 template <class T, Norm kNorm>
 bool try_packed(const NormBackwardRows<T>& args, int64_t blocks, const Context& ctx) {
-  constexpr int kMany = kManyPacks<T>;
   const int64_t packs = args.hidden / kLanes<T>;
-  if (packs > kBlockThreads * kMany || args.tokens > (int64_t{1} << 30)) return false;
+  if (packs > kBlockThreads * kMostPacks<T> || args.tokens > (int64_t{1} << 30)) return false;
   const Cut cut = cut_for<T>(packs);
-  return cut.packs == kMany ? try_stages<T, kNorm, kMany>(args, cut, blocks, ctx)
-                            : try_stages<T, kNorm, kMany / 2>(args, cut, blocks, ctx);
+  return cut.packs == kUsualPacks ? try_stages<T, kNorm, kUsualPacks>(args, cut, blocks, ctx)
+                                  : try_stages<T, kNorm, kOtherPacks<T>>(args, cut, blocks, ctx);
 }
 
 // Any alignment and any length. First the shares of dweight, a thread per column: dx may be written over what they
@@ -177,7 +179,8 @@ void norm_backward(const Context& ctx, const NormBackward& args) {
   const auto sum = [](const Buffer& shares, const Tensor& out) {
     return ShareSum{shares.as<float>(), out ? out.data : nullptr, out.dtype};
   };
-  launch_early(ctx.device, tokens > 0, stream_of(ctx), dim3(grid_size(divide_up(hidden, kWarp)), args.dbias ? 2 : 1),
+  launch_early(
+      ctx.device, tokens > 0, stream_of(ctx), dim3(grid_size(divide_up(hidden, kWarp)), args.dbias ? 2 : 1),
       dim3(kShareWarps * kWarp), 0, add_shares_kernel<kShareWarps>,
       ShareSums{
           {sum(dweight, args.dweight), sum(dbias, args.dbias)}, tokens > 0 ? blocks : 0, hidden, args.accumulate});
