@@ -16,7 +16,7 @@ struct Row {
   std::string dtype;
   std::string device;
   std::string provider;  // "tigon" (fused) or "tigon-unfused"
-  double fwd_ms = 0;     // medians
+  double fwd_ms = 0;     // medians; on a GPU each with the gaps around it, which full_ms does not have
   double bwd_ms = 0;     // 0 where one call does both, or there is no backward
   double full_ms = 0;
   double q20_ms = 0;  // of full

@@ -1,14 +1,14 @@
 // The elementary ops: any strides, any mix of types, one thread per element or one block per sum.
 #include "backend/cuda/cuda_backend.hpp"
-#include "backend/cuda/launch.cuh"
-#include "backend/cuda/reduce.cuh"
-#include "backend/cuda/row.cuh"
+#include "backend/cuda/element.cuh"
 
 namespace tigon::cuda {
 
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+constexpr int kMaxWarps = 32;
 
 // A tensor's elements where a kernel finds them.
 struct Operand {
@@ -222,10 +222,8 @@ __device__ inline float larger(float a, float b) { return b > a || b != b ? b : 
 
 // One block per row.
 __global__ void reduce_row_kernel(Operand x, Operand y, int64_t rows, int64_t columns, ops::ReduceOp op) {
-  __shared__ BlockReduce<double>::Storage sums;
-  __shared__ BlockReduce<float>::Storage largests;
-  BlockReduce<double> block_sum(sums);
-  BlockReduce<float> block_max(largests);
+  __shared__ double sums[kMaxWarps];
+  __shared__ float largests[kMaxWarps];
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
     const int64_t first = i * x.strides[0];
     float result;
@@ -233,12 +231,13 @@ __global__ void reduce_row_kernel(Operand x, Operand y, int64_t rows, int64_t co
       float largest = -INFINITY;
       for (int64_t j = threadIdx.x; j < columns; j += blockDim.x)
         largest = larger(largest, read_element(x.data, x.dtype, first + j * x.strides[1]));
-      result = block_max(largest, [](float a, float b) { return larger(a, b); });
+      result = block_reduce(
+          largest, -INFINITY, [](float a, float b) { return larger(a, b); }, largests);
     } else {
       LongSum sum;
       for (int64_t j = threadIdx.x; j < columns; j += blockDim.x)
         sum.add(read_element(x.data, x.dtype, first + j * x.strides[1]));
-      double total = block_sum.sum(sum.total());
+      double total = block_reduce(sum.total(), 0.0, Sum(), sums);
       if (op == ops::ReduceOp::mean) total /= static_cast<double>(columns);
       result = static_cast<float>(total);
     }
@@ -303,9 +302,9 @@ unsigned blocks_for(int64_t count) { return grid_size(std::min<int64_t>(divide_u
 }  // namespace
 
 void unary(const Context& ctx, const ops::Unary& args) {
-  check_storage({args.x, args.y});
+  check_storage("unary", {args.x, args.y});
   if (ctx.measuring() || args.y.elements() == 0) return;
-  const DeviceGuard guard(ctx.device);
+  const DeviceGuard guard(ctx);
   const Elements<2> all = elements<2>({&args.y, &args.x});
   const auto kernel = all.shape.count < INT32_MAX ? unary_kernel<uint32_t> : unary_kernel<int64_t>;
   const float alpha = static_cast<float>(args.alpha);
@@ -315,9 +314,9 @@ void unary(const Context& ctx, const ops::Unary& args) {
 }
 
 void binary(const Context& ctx, const ops::Binary& args) {
-  check_storage({args.a, args.b, args.y});
+  check_storage("binary", {args.a, args.b, args.y});
   if (ctx.measuring() || args.y.elements() == 0) return;
-  const DeviceGuard guard(ctx.device);
+  const DeviceGuard guard(ctx);
   const Elements<3> all = elements<3>({&args.y, &args.a, &args.b});
   const auto kernel = all.shape.count < INT32_MAX ? binary_kernel<uint32_t> : binary_kernel<int64_t>;
   kernel<<<blocks_for(divide_up(all.shape.count, kEach)), kThreads, 0, stream_of(ctx)>>>(all, args.op);
@@ -325,9 +324,9 @@ void binary(const Context& ctx, const ops::Binary& args) {
 }
 
 void reduce(const Context& ctx, const ops::Reduce& args) {
-  check_storage({args.x, args.y});
+  check_storage("reduce", {args.x, args.y});
   if (ctx.measuring() || args.y.elements() == 0) return;
-  const DeviceGuard guard(ctx.device);
+  const DeviceGuard guard(ctx);
   const int64_t rows = args.x.sizes[0], columns = args.x.sizes[1];
   if (args.over_rows) {
     reduce_column_kernel<<<grid_size(divide_up(columns, kWarp)), kMaxWarps * kWarp, 0, stream_of(ctx)>>>(
@@ -341,20 +340,20 @@ void reduce(const Context& ctx, const ops::Reduce& args) {
 }
 
 void gather(const Context& ctx, const ops::Gather& args) {
-  check_storage({args.x, args.y});
+  check_storage("gather", {args.x, args.y});
   const int64_t rows = args.x.sizes[0];
   if (ctx.measuring() || rows == 0) return;
-  const DeviceGuard guard(ctx.device);
+  const DeviceGuard guard(ctx);
   gather_kernel<<<blocks_for(rows), kThreads, 0, stream_of(ctx)>>>(operand(args.x), operand(args.index),
                                                                    operand(args.y), rows, args.x.sizes[1]);
   check_launch("gather");
 }
 
 void scatter_add(const Context& ctx, const ops::ScatterAdd& args) {
-  check_storage({args.x, args.y});
+  check_storage("scatter_add", {args.x, args.y});
   const int64_t rows = args.y.sizes[0];
   if (ctx.measuring() || rows == 0) return;
-  const DeviceGuard guard(ctx.device);
+  const DeviceGuard guard(ctx);
   scatter_add_kernel<<<blocks_for(rows), kThreads, 0, stream_of(ctx)>>>(operand(args.x), operand(args.index),
                                                                         operand(args.y), rows, args.y.sizes[1]);
   check_launch("scatter_add");

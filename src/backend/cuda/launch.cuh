@@ -3,7 +3,9 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "tigon/core/context.hpp"
@@ -57,6 +59,73 @@ inline int attribute(Device device, cudaDeviceAttr which) {
 inline int multiprocessors(Device device) { return attribute(device, cudaDevAttrMultiProcessorCount); }
 // The most shared memory that one block can ask for.
 inline int shared_bytes_limit(Device device) { return attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+
+// What launches ask of a device again and again, asked once.
+struct DeviceNumbers {
+  int multiprocessors = 0;
+  int shared_bytes = 0;  // the most that one block can ask for
+  int capability = 0;    // 90 for 9.0
+};
+inline const DeviceNumbers& device_numbers(Device device) {
+  constexpr int kKept = 64;
+  static std::once_flag asked[kKept];
+  static DeviceNumbers kept[kKept];
+  const int slot = device.index;
+  if (slot < 0 || slot >= kKept) {
+    throw Error(ErrorCode::unsupported, {.where = "device cuda", .what = "there are more GPUs than Tigon counts"});
+  }
+  std::call_once(asked[slot], [&] {
+    kept[slot] = {multiprocessors(device), shared_bytes_limit(device),
+                  10 * attribute(device, cudaDevAttrComputeCapabilityMajor) +
+                      attribute(device, cudaDevAttrComputeCapabilityMinor)};
+  });
+  return kept[slot];
+}
+
+// Lets a kernel take as much shared memory as the device has, once per kernel and device. `Kernel` is the function
+// itself.
+template <auto Kernel>
+void allow_shared(Device device, const char* where) {
+  static std::atomic<uint64_t> allowed{0};
+  const uint64_t bit = uint64_t{1} << device.index;
+  const int bytes = device_numbers(device).shared_bytes;
+  if (allowed.load(std::memory_order_acquire) & bit) return;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, Kernel), where);
+  const int dynamic = bytes - static_cast<int>(attributes.sharedSizeBytes);
+  check(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic), where);
+  allowed.fetch_or(bit, std::memory_order_release);
+}
+
+// A launch that may begin while the kernel before it in the stream is ending: its blocks are set up early and wait in
+// wait_for_previous(), which they must call before they touch memory, and read nothing past the coherent caches
+// (__restrict__). An ordinary launch before sm_90, or where what comes before is not a kernel of ours.
+template <class... Parameters, class... Arguments>
+void launch_early(Device device, bool after_kernel, cudaStream_t stream, dim3 grid, dim3 block, size_t shared,
+                  void (*kernel)(Parameters...), const Arguments&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = after_kernel && device_numbers(device).capability >= 90 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
+}
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+// In the kernel before: from here on the next one may be set up. What it waits for is still the end of this one.
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
 
 constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t to) { return divide_up(a, to) * to; }

@@ -49,6 +49,22 @@ __device__ __forceinline__ void store_raw(T* p, Raw<T, N> raw) {
   *reinterpret_cast<Raw<T, N>*>(p) = raw;
 }
 
+// 16 bytes that are read once: past L1, and the line's neighbour with it.
+template <class T>
+__device__ __forceinline__ Raw<T, kLanes<T>> load_raw_once(const T* p) {
+  uint4 raw;
+  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+               : "l"(p)
+               : "memory");
+  return raw;
+}
+
+// Stops the compiler from carrying the widened elements from one pass over a row to the next: twice the registers.
+__device__ __forceinline__ void keep_packed(uint4& raw) {
+  asm volatile("" : "+r"(raw.x), "+r"(raw.y), "+r"(raw.z), "+r"(raw.w));
+}
+
 template <class T, int N>
 __device__ __forceinline__ void unpack(const Raw<T, N>& raw, float (&out)[N]) {
   if constexpr (std::is_same_v<T, float>) {

@@ -1,0 +1,52 @@
+// Ops on a GPU at shapes of models, beyond the small cases of the tables: several blocks, several tokens per block,
+// lists that end in the middle of one.
+#include <gtest/gtest.h>
+
+#include "ops/case_runner.hpp"
+#include "tigon/core/error.hpp"
+
+namespace tigon::test {
+namespace {
+
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+class GpuShapes : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      synchronize({.device = kGpu});
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  static void check(const char* op, std::initializer_list<const char*> shapes) {
+    for (const bench::OpTable& table : bench::all_tables()) {
+      if (table.op != op) continue;
+      for (const char* shape : shapes) {
+        bench::OpCase c = table.make(shape);
+        c.arithmetic_tolerance = 32;
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+          check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
+          check_repeats_on_device(c, dtype, kGpu);
+        }
+      }
+    }
+  }
+};
+
+TEST_F(GpuShapes, RopeTurnsEveryHeadOfEveryToken) {
+  check("rope", {"2x70x32x8x128", "1x17x64x16x128", "3x33x5x1x64", "1x9x3x3x2064", "1x300x1x1x32"});
+}
+
+TEST_F(GpuShapes, EmbeddingFindsEveryToken) {
+  check("embedding", {"1000x4095x64", "1000x4096x64", "700x9000x96", "300x100x2048", "2000x3x40", "17x5000x896"});
+}
+
+TEST_F(GpuShapes, GatesCoverEveryElement) {
+  check("swiglu", {"70x11008", "17x1376", "300x8"});
+  check("geglu", {"70x11008", "17x1376", "300x8"});
+}
+
+}  // namespace
+}  // namespace tigon::test
