@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "backend/cuda/launch.cuh"
+#include "tigon/core/half.hpp"
 #include "tigon/ops/attention.hpp"
 
 // What all attention kernels of ours share: how they see the tensors, and who works on what.
@@ -41,6 +43,28 @@ AttentionSizes attention_sizes(const Args& args) {
           .dim = q.sizes[3],
           .scale = static_cast<float>(scale),
           .causal = args.causal};
+}
+
+// Whether the kernels on tensor cores take tensors like this one, and the call of f(null pointer to the type, width)
+// with the number of columns they are built for: 64, 96 or 128; columns beyond D are zeros.
+inline bool mma_fits(const Tensor& q) {
+  // A row's number is an int there; more rows than that could not be attended to in a lifetime.
+  return (q.dtype == DType::bf16 || q.dtype == DType::f16) && q.sizes[3] % 8 == 0 && q.sizes[3] <= 128 &&
+         q.sizes[1] < INT32_MAX / 2;
+}
+template <class F>
+void with_mma_width(const Tensor& q, const F& f) {
+  const auto with_type = [&](auto* type) {
+    if (q.sizes[3] <= 64) {
+      f(type, std::integral_constant<int, 64>());
+    } else if (q.sizes[3] <= 96) {
+      f(type, std::integral_constant<int, 96>());
+    } else {
+      f(type, std::integral_constant<int, 128>());
+    }
+  };
+  if (q.dtype == DType::bf16) return with_type(static_cast<bf16*>(nullptr));
+  with_type(static_cast<f16*>(nullptr));
 }
 
 // The part of the work that one thread block does: a block of rows of one head, and a panel of columns of the result.
