@@ -27,10 +27,11 @@ struct BackwardTensors {
 
 template <int D, bool kRowsAreKeys>
 struct BackwardShape {
-  static constexpr int kTiles = 1;                    // of 16 rows, per warp
+  // What registers allow: twice the rows for each column fetched from shared memory, or rows that stay in registers.
+  static constexpr int kTiles = D <= 64 ? 2 : 1;  // of 16 rows, per warp
+  static constexpr bool kHeld = !(kRowsAreKeys && kTiles == 2);
   static constexpr int kRows = 16 * kTiles * kWarps;  // per thread block
-  static constexpr int kColumns = D <= 64 ? 64 : 32;  // per step
-  static constexpr bool kHeld = D <= 64;              // rows stay in registers where there is room
+  static constexpr int kColumns = 32;                 // per step
   // Two tiles of rows; twice, two tiles of columns and their lse and delta.
   static constexpr int kStage = 2 * MmaTile<D>::bytes(kColumns) + 2 * kColumns * static_cast<int>(sizeof(float));
   static constexpr int kShared = 2 * MmaTile<D>::bytes(kRows) + 2 * kStage;
