@@ -43,6 +43,8 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
       .fused_linear_cross_entropy_backward = tigon::cuda::fused_linear_cross_entropy_backward,
       .embedding_forward = tigon::cuda::embedding_forward,
       .embedding_backward = tigon::cuda::embedding_backward,
+      .attention_forward = tigon::cuda::attention_forward,
+      .attention_backward = tigon::cuda::attention_backward,
       .adamw = tigon::cuda::adamw,
       .global_norm = tigon::cuda::global_norm,
       .unary = tigon::cuda::unary,

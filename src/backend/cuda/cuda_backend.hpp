@@ -28,6 +28,8 @@ void fused_linear_cross_entropy_forward(const Context& ctx, const ops::FusedLine
 void fused_linear_cross_entropy_backward(const Context& ctx, const ops::FusedLinearCrossEntropyForward& args);
 void embedding_forward(const Context& ctx, const ops::EmbeddingForward& args);
 void embedding_backward(const Context& ctx, const ops::EmbeddingBackward& args);
+void attention_forward(const Context& ctx, const ops::AttentionForward& args);
+void attention_backward(const Context& ctx, const ops::AttentionBackward& args);
 void adamw(const Context& ctx, const ops::Adamw& args);
 void global_norm(const Context& ctx, const ops::GlobalNorm& args);
 void unary(const Context& ctx, const ops::Unary& args);

@@ -1,0 +1,63 @@
+// attention: who runs it. cuDNN where it can, else our own kernels: on tensor cores where they fit, else plainly.
+// TIGON_ATTENTION=own or =cudnn in the environment decides instead.
+#include <cstdlib>
+#include <string>
+
+#include "backend/cuda/attention_own.hpp"
+#include "backend/cuda/cuda_backend.hpp"
+#include "backend/cuda/lib/attention_cudnn.hpp"
+#include "backend/cuda/row_launch.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+enum class Wanted { any, own, cudnn };
+
+Wanted wanted() {
+  const char* value = std::getenv("TIGON_ATTENTION");
+  if (value == nullptr || *value == '\0') return Wanted::any;
+  if (std::string(value) == "own") return Wanted::own;
+  if (std::string(value) == "cudnn") return Wanted::cudnn;
+  throw Error(ErrorCode::invalid_argument,
+              {.where = "TIGON_ATTENTION", .what = "unknown value", .expected = "own or cudnn", .got = value});
+}
+
+// Tries cuDNN where it is wanted: true when it did the work.
+template <class Try>
+bool done_by_cudnn(const char* where, const Tensor& q, const Try& attempt) {
+  const Wanted choice = wanted();
+  if (choice == Wanted::own || q.elements() == 0) return false;
+  const std::string why_not = attempt(choice == Wanted::cudnn);
+  if (choice == Wanted::cudnn && !why_not.empty()) {
+    throw Error(ErrorCode::unsupported,
+                {.where = where,
+                 .what = "TIGON_ATTENTION asks for cuDNN, which cannot do this: " + why_not,
+                 .fix = "Unset TIGON_ATTENTION, or put libcudnn.so.9 on LD_LIBRARY_PATH if it could not be opened."});
+  }
+  return why_not.empty();
+}
+
+}  // namespace
+
+void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
+  if (done_by_cudnn("attention_forward", args.q, [&](bool) { return attention_forward_cudnn(ctx, args); })) return;
+  if (ctx.measuring() || args.q.elements() == 0) return;
+  const DeviceGuard guard(ctx);
+  if (!attention_forward_mma(ctx, args)) attention_forward_plain(ctx, args);
+}
+
+void attention_backward(const Context& ctx, const ops::AttentionBackward& args) {
+  if (done_by_cudnn("attention_backward", args.q,
+                    [&](bool forced) { return attention_backward_cudnn(ctx, args, forced); })) {
+    return;
+  }
+  const int64_t queries = args.q.sizes[0] * args.q.sizes[1] * args.q.sizes[2];
+  const Buffer delta = ctx.scratch("attention_delta", queries * static_cast<int64_t>(sizeof(float)));
+  if (ctx.measuring() || args.k.elements() == 0) return;  // without query heads, dk and dv are still zeroed
+  const DeviceGuard guard(ctx);
+  attention_delta(ctx, args, delta.as<float>());
+  if (!attention_backward_mma(ctx, args, delta.as<float>())) attention_backward_plain(ctx, args, delta.as<float>());
+}
+
+}  // namespace tigon::cuda

@@ -1,0 +1,276 @@
+// attention backward on tensor cores, in the two passes of attention_backward.cu: blocks of keys walk over the queries
+// that see them for dk and dv, then blocks of queries over the keys they see for dq. A warp owns its rows, so that
+// scores and gradients of scores are in its registers just as the next product wants them.
+#include "backend/cuda/attention.cuh"
+#include "backend/cuda/attention_own.hpp"
+#include "backend/cuda/mma.cuh"
+#include "backend/cuda/row_launch.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
+constexpr float kLog2E = 1.4426950408889634f;
+
+// What a pass reads and writes. Rows stay, columns are walked over. Keys as rows: row = k, row_other = v, column = q,
+// column_other = dout, out = dk, other = dv. Queries as rows: row = q, row_other = dout, column = k, column_other = v,
+// out = dq.
+template <class T>
+struct BackwardTensors {
+  Heads<const T> row, row_other, column, column_other;
+  Heads<T> out, other;
+  const float* lse;
+  const float* delta;
+};
+
+template <int D, bool kRowsAreKeys>
+struct BackwardShape {
+  // What registers allow: twice the rows for each column fetched from shared memory, or rows that stay in registers.
+  static constexpr int kTiles = D <= 64 ? 2 : 1;  // of 16 rows, per warp
+  static constexpr bool kHeld = !(kRowsAreKeys && kTiles == 2);
+  static constexpr int kRows = 16 * kTiles * kWarps;  // per thread block
+  static constexpr int kColumns = 32;                 // per step
+  // Two tiles of rows; twice, two tiles of columns and their lse and delta.
+  static constexpr int kStage = 2 * MmaTile<D>::bytes(kColumns) + 2 * kColumns * static_cast<int>(sizeof(float));
+  static constexpr int kShared = 2 * MmaTile<D>::bytes(kRows) + 2 * kStage;
+};
+
+// x = rows·columnsᵀ
+template <class T, int D, class Shape, class Left>
+__device__ __forceinline__ void products(float (&x)[Shape::kTiles][Shape::kColumns / 8][4], const MmaTile<D>& rows,
+                                         const MmaTile<D>& columns, Left& left, bool load, int warp_row) {
+#pragma unroll
+  for (int m = 0; m < Shape::kTiles; ++m) {
+#pragma unroll
+    for (int j = 0; j < Shape::kColumns / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[m][j][e] = 0.0f;
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < D; d += 16) {
+    auto& a = left[Shape::kHeld ? d / 16 : 0];
+    if (!Shape::kHeld || load) {
+#pragma unroll
+      for (int m = 0; m < Shape::kTiles; ++m) rows.left(a[m], warp_row + 16 * m, d);
+    }
+#pragma unroll
+    for (int j = 0; j < Shape::kColumns; j += 16) {
+      uint32_t b[4];
+      columns.right_by_rows(b, j, d);
+#pragma unroll
+      for (int m = 0; m < Shape::kTiles; ++m) {
+        mma<T>(x[m][j / 8], a[m], b[0], b[1]);
+        mma<T>(x[m][j / 8 + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// sums += x·columns
+template <class T, int D, class Shape>
+__device__ __forceinline__ void add_products(float (&sums)[Shape::kTiles][D / 8][4],
+                                             const float (&x)[Shape::kTiles][Shape::kColumns / 8][4],
+                                             const MmaTile<D>& columns) {
+#pragma unroll
+  for (int j = 0; j < Shape::kColumns; j += 16) {
+    uint32_t a[Shape::kTiles][4];
+#pragma unroll
+    for (int m = 0; m < Shape::kTiles; ++m) as_left<T>(a[m], x[m][j / 8], x[m][j / 8 + 1]);
+#pragma unroll
+    for (int d = 0; d < D; d += 16) {
+      uint32_t b[4];
+      columns.right(b, j, d);
+#pragma unroll
+      for (int m = 0; m < Shape::kTiles; ++m) {
+        mma<T>(sums[m][d / 8], a[m], b[0], b[1]);
+        mma<T>(sums[m][d / 8 + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+template <class T, int D, bool kRowsAreKeys>
+__global__ void __launch_bounds__(kThreads)
+    attention_backward_mma_kernel(const __grid_constant__ BackwardTensors<T> t, AttentionSizes n, AttentionGrid grid) {
+  using Shape = BackwardShape<D, kRowsAreKeys>;
+  constexpr int kTiles = Shape::kTiles, M = Shape::kRows, N = Shape::kColumns;
+  extern __shared__ __align__(16) unsigned char memory[];
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  constexpr uint32_t kRowBytes = MmaTile<D>::bytes(M), kColumnBytes = MmaTile<D>::bytes(N);
+  const MmaTile<D> rows{shared}, other_rows{shared + kRowBytes};
+  const auto stage = [&](int step) { return 2 * kRowBytes + static_cast<uint32_t>(step % 2 * Shape::kStage); };
+
+  const AttentionWork work = grid.work();
+  const auto dim = static_cast<int>(n.dim), seq = static_cast<int>(n.seq);
+  const auto first_row = static_cast<int>(work.row_block * M);
+  const int begin = n.causal && kRowsAreKeys ? first_row / N * N : 0;
+  const int end = n.causal && !kRowsAreKeys ? min(seq, first_row + M) : seq;
+  const int steps_per_head = (end - begin + N - 1) / N;
+  const int steps = steps_per_head * (kRowsAreKeys ? static_cast<int>(n.group) : 1);
+
+  // Steps run through the columns of one query head after another.
+  const auto fetch = [&](int step) {
+    const int64_t q_head = kRowsAreKeys ? work.head * n.group + step / steps_per_head : work.head;
+    const int64_t head = kRowsAreKeys ? q_head : work.head / n.group;
+    const int column = begin + step % steps_per_head * N;
+    const uint32_t to = shared + stage(step);
+    const MmaTile<D> columns{to}, other_columns{to + kColumnBytes};
+    columns.template fetch<N, kThreads>(t.column.head(work.batch, head), t.column.row_stride, column, seq, dim);
+    other_columns.template fetch<N, kThreads>(t.column_other.head(work.batch, head), t.column_other.row_stride, column,
+                                              seq, dim);
+    if constexpr (kRowsAreKeys) {
+      static_assert(2 * N <= kThreads);
+      const int i = static_cast<int>(threadIdx.x);
+      if (i < 2 * N) {
+        const float* from = (i < N ? t.lse : t.delta) + (work.batch * n.heads + q_head) * n.seq;
+        const int query = column + i % N;
+        const bool inside = query < seq;
+        copy_async_float(to + 2 * kColumnBytes + static_cast<uint32_t>(i) * 4, inside ? from + query : from, inside);
+      }
+    }
+    commit_copies();
+  };
+  rows.template fetch<M, kThreads>(t.row.head(work.batch, work.head), t.row.row_stride, first_row, seq, dim);
+  other_rows.template fetch<M, kThreads>(t.row_other.head(work.batch, work.head), t.row_other.row_stride, first_row,
+                                         seq, dim);
+  if (steps > 0) fetch(0);
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp_row = warp * 16 * kTiles;
+  const int row = first_row + warp_row;  // the first of this warp
+  const float scale_log2 = n.scale * kLog2E;
+  float row_lse[kTiles][2], row_delta[kTiles][2];  // where rows are queries
+  if constexpr (!kRowsAreKeys) {
+    const int64_t base = (work.batch * n.heads + work.head) * n.seq;
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int query = row + 16 * m + lane / 4 + 8 * half;
+        row_lse[m][half] = query < seq ? t.lse[base + query] * kLog2E : 0.0f;
+        row_delta[m][half] = query < seq ? t.delta[base + query] : 0.0f;
+      }
+    }
+  }
+  float out[kTiles][D / 8][4] = {};
+  float other[kTiles][D / 8][4] = {};  // where rows are keys
+  uint32_t left[Shape::kHeld ? D / 16 : 1][kTiles][4], other_left[Shape::kHeld ? D / 16 : 1][kTiles][4];
+  bool load = true;
+
+  for (int step = 0; step < steps; ++step) {
+    wait_for_copies();
+    __syncthreads();  // what this step reads is there, and what it fetches over is no longer read
+    if (step + 1 < steps) fetch(step + 1);
+    const int column = begin + step % steps_per_head * N;
+    // No query of these rows and columns sees a key.
+    if (n.causal && (kRowsAreKeys ? column + N - 1 < row : column > row + 16 * kTiles - 1)) continue;
+    const MmaTile<D> columns{shared + stage(step)}, other_columns{shared + stage(step) + kColumnBytes};
+    const float* column_lse = reinterpret_cast<const float*>(memory + stage(step) + 2 * kColumnBytes);
+    const float* column_delta = column_lse + N;
+
+    float p[kTiles][N / 8][4], ds[kTiles][N / 8][4];
+    products<T, D, Shape>(p, rows, columns, left, load, warp_row);
+    products<T, D, Shape>(ds, other_rows, other_columns, other_left, load, warp_row);
+    load = false;
+
+    const bool cut =
+        column + N > seq || (n.causal && (kRowsAreKeys ? column < row + 16 * kTiles - 1 : column + N - 1 > row));
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j) {
+      float lse[2], delta[2];
+      if constexpr (kRowsAreKeys) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          lse[e] = column_lse[j * 8 + lane % 4 * 2 + e] * kLog2E;
+          delta[e] = column_delta[j * 8 + lane % 4 * 2 + e];
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float shift = kRowsAreKeys ? lse[e % 2] : row_lse[m][e / 2];
+          float value = exp2_fast(fmaf(p[m][j][e], scale_log2, -shift));
+          if (cut) {
+            const int r = row + 16 * m + lane / 4 + e / 2 * 8, c = column + j * 8 + lane % 4 * 2 + e % 2;
+            if (c >= seq || (n.causal && (kRowsAreKeys ? c < r : c > r))) value = 0.0f;
+          }
+          p[m][j][e] = value;
+          const float gradient = value * (ds[m][j][e] - (kRowsAreKeys ? delta[e % 2] : row_delta[m][e / 2]));
+          ds[m][j][e] = cut && value == 0.0f ? 0.0f : gradient;
+        }
+      }
+    }
+    if constexpr (kRowsAreKeys) add_products<T, D, Shape>(other, p, other_columns);
+    add_products<T, D, Shape>(out, ds, columns);
+  }
+  wait_for_copies();
+
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+    write_rows<T, D>(t.out.head(work.batch, work.head), t.out.row_stride, row + 16 * m, seq, dim, out[m], n.scale,
+                     n.scale);
+    if constexpr (kRowsAreKeys) {
+      write_rows<T, D>(t.other.head(work.batch, work.head), t.other.row_stride, row + 16 * m, seq, dim, other[m], 1.0f,
+                       1.0f);
+    }
+  }
+}
+
+template <class T, int D, bool kRowsAreKeys>
+void launch_pass(const Context& ctx, const AttentionSizes& n, const BackwardTensors<T>& tensors) {
+  using Shape = BackwardShape<D, kRowsAreKeys>;
+  const AttentionGrid all{.batches = n.batch,
+                          .heads = kRowsAreKeys ? n.kv_heads : n.heads,
+                          .row_blocks = divide_up(n.seq, Shape::kRows),
+                          .panels = 1,
+                          .last_first = !kRowsAreKeys};
+  const auto kernel = attention_backward_mma_kernel<T, D, kRowsAreKeys>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kShared),
+        "attention_backward");
+  launch_blocks(all, [&](const AttentionGrid& grid, unsigned count) {
+    kernel<<<count, kThreads, Shape::kShared, stream_of(ctx)>>>(tensors, n, grid);
+  });
+  check_launch("attention_backward");
+}
+
+template <class T, int D>
+void launch(const Context& ctx, const ops::AttentionBackward& args, const float* delta) {
+  const AttentionSizes n = attention_sizes(args);
+  const Heads<const T> q = heads_of<const T>(args.q), k = heads_of<const T>(args.k), v = heads_of<const T>(args.v),
+                       dout = heads_of<const T>(args.dout);
+  const float* lse = args.lse.as<float>();
+  launch_pass<T, D, true>(ctx, n,
+                          {.row = k,
+                           .row_other = v,
+                           .column = q,
+                           .column_other = dout,
+                           .out = heads_of<T>(args.dk),
+                           .other = heads_of<T>(args.dv),
+                           .lse = lse,
+                           .delta = delta});
+  launch_pass<T, D, false>(ctx, n,
+                           {.row = q,
+                            .row_other = dout,
+                            .column = k,
+                            .column_other = v,
+                            .out = heads_of<T>(args.dq),
+                            .other = {},
+                            .lse = lse,
+                            .delta = delta});
+}
+
+}  // namespace
+
+bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args, const float* delta) {
+  if (!mma_fits(args.q)) return false;
+  if (!rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) return false;
+  with_mma_width(
+      args.q, [&](auto* type, auto width) { launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args, delta); });
+  return true;
+}
+
+}  // namespace tigon::cuda

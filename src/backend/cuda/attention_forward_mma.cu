@@ -1,0 +1,234 @@
+// attention forward on tensor cores: 128 queries of a head by 4 warps, each with 32 of them, walk over the keys, 64 at
+// a time. Scores, running maximum and sum, and o stay in registers; the next keys and values are fetched meanwhile.
+#include "backend/cuda/attention.cuh"
+#include "backend/cuda/attention_own.hpp"
+#include "backend/cuda/mma.cuh"
+#include "backend/cuda/row_launch.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kTiles = 2;  // of 16 queries, per warp: each key and value fetched from shared memory serves both
+constexpr int kQueries = 16 * kTiles * kWarps;
+constexpr float kLog2E = 1.4426950408889634f;
+
+template <class T>
+struct ForwardTensors {
+  Heads<const T> q, k, v;
+  Heads<T> o;
+  float* lse;
+};
+
+// Keys per step: what registers allow, and shared memory on chips that have less of it.
+template <int D>
+inline constexpr int kKeys = D <= 96 ? 64 : 32;
+
+template <int D>
+inline constexpr int kForwardShared = MmaTile<D>::bytes(kQueries) + 4 * MmaTile<D>::bytes(kKeys<D>);
+
+// 16 queries of a warp: their running statistics and result. A lane looks after rows lane/4 and lane/4 + 8.
+template <int D>
+struct QueryTile {
+  float out[D / 8][4];
+  float largest[2], sum[2];  // of raw scores; of e^(scale·(score − largest)) over this lane's columns
+};
+
+// Scores become e^(scale·(score − largest)), and what was summed before is brought to the new maximum.
+template <int D, int N>
+__device__ __forceinline__ void online_softmax(float (&s)[N][4], QueryTile<D>& tile, float scale_log2) {
+  float shrink[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float top = tile.largest[half];
+#pragma unroll
+    for (int j = 0; j < N; ++j) top = fmaxf(top, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    const float shift = top == -INFINITY ? 0.0f : top * scale_log2;
+    shrink[half] = exp2_fast(tile.largest[half] * scale_log2 - shift);
+    tile.largest[half] = top;
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        s[j][e] = exp2_fast(fmaf(s[j][e], scale_log2, -shift));
+        sum += s[j][e];
+      }
+    }
+    tile.sum[half] = fmaf(tile.sum[half], shrink[half], sum);
+  }
+  // After the first keys the maximum seldom moves.
+  if (!__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) return;
+#pragma unroll
+  for (int j = 0; j < D / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) tile.out[j][e] *= shrink[e / 2];
+  }
+}
+
+template <class T, int D>
+__global__ void __launch_bounds__(kThreads)
+    attention_forward_mma_kernel(const __grid_constant__ ForwardTensors<T> t, AttentionSizes n, AttentionGrid grid) {
+  constexpr int N = kKeys<D>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const MmaTile<D> q_tile{shared};
+  const auto k_tile = [&](int step) {
+    const uint32_t pair =
+        shared + MmaTile<D>::bytes(kQueries) + static_cast<uint32_t>(step % 2) * 2 * MmaTile<D>::bytes(N);
+    return MmaTile<D>{pair};
+  };
+  const auto v_tile = [&](int step) { return MmaTile<D>{k_tile(step).address + MmaTile<D>::bytes(N)}; };
+
+  const AttentionWork work = grid.work();
+  const int64_t kv_head = work.head / n.group;
+  const auto first_query = static_cast<int>(work.row_block * kQueries);
+  const auto dim = static_cast<int>(n.dim), seq = static_cast<int>(n.seq);
+  const T* keys = t.k.head(work.batch, kv_head);
+  const T* values = t.v.head(work.batch, kv_head);
+  const int end = n.causal ? min(seq, first_query + kQueries) : seq;
+  const int steps = (end + N - 1) / N;
+  const auto fetch = [&](int step) {
+    k_tile(step).template fetch<N, kThreads>(keys, t.k.row_stride, step * N, seq, dim);
+    v_tile(step).template fetch<N, kThreads>(values, t.v.row_stride, step * N, seq, dim);
+    commit_copies();
+  };
+  q_tile.template fetch<kQueries, kThreads>(t.q.head(work.batch, work.head), t.q.row_stride, first_query, seq, dim);
+  fetch(0);
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp_row = warp * 16 * kTiles;
+  const int query = first_query + warp_row;  // the first of this warp
+  const float scale_log2 = n.scale * kLog2E;
+  QueryTile<D> tiles[kTiles];
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+    for (int j = 0; j < D / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) tiles[m].out[j][e] = 0.0f;
+    }
+    tiles[m].largest[0] = tiles[m].largest[1] = -INFINITY;
+    tiles[m].sum[0] = tiles[m].sum[1] = 0.0f;
+  }
+
+  constexpr bool kHeld = D <= 64;  // queries stay in registers where there is room
+  uint32_t left[kHeld ? D / 16 : 1][kTiles][4];
+  for (int step = 0; step < steps; ++step) {
+    wait_for_copies();
+    __syncthreads();  // what this step reads is there, and what it fetches over is no longer read
+    if (step + 1 < steps) fetch(step + 1);
+    const int key = step * N;
+    if (n.causal && key > query + 16 * kTiles - 1) continue;  // behind all queries of this warp
+
+    float s[kTiles][N / 8][4] = {};
+#pragma unroll
+    for (int d = 0; d < D; d += 16) {
+      uint32_t(&a)[kTiles][4] = left[kHeld ? d / 16 : 0];
+      if (!kHeld || step == 0) {
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) q_tile.left(a[m], warp_row + 16 * m, d);
+      }
+#pragma unroll
+      for (int j = 0; j < N; j += 16) {
+        uint32_t b[4];
+        k_tile(step).right_by_rows(b, j, d);
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          mma<T>(s[m][j / 8], a[m], b[0], b[1]);
+          mma<T>(s[m][j / 8 + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+    if (key + N > seq || (n.causal && key + N > query + 1)) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = query + 16 * m + lane / 4 + 8 * half;
+          const int visible = (n.causal ? min(row + 1, seq) : seq) - key;
+#pragma unroll
+          for (int j = 0; j < N / 8; ++j) {
+            const int column = j * 8 + lane % 4 * 2;
+            if (column >= visible) s[m][j][2 * half] = -INFINITY;
+            if (column + 1 >= visible) s[m][j][2 * half + 1] = -INFINITY;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) online_softmax<D>(s[m], tiles[m], scale_log2);
+
+#pragma unroll
+    for (int j = 0; j < N; j += 16) {
+      uint32_t p[kTiles][4];
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        as_left<T>(p[m], s[m][j / 8], s[m][j / 8 + 1]);
+      }
+#pragma unroll
+      for (int d = 0; d < D; d += 16) {
+        uint32_t b[4];
+        v_tile(step).right(b, j, d);
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          mma<T>(tiles[m].out[d / 8], p[m], b[0], b[1]);
+          mma<T>(tiles[m].out[d / 8 + 1], p[m], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  T* out = t.o.head(work.batch, work.head);
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+    float inverse[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = tiles[m].sum[half];
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      inverse[half] = 1.0f / sum;
+      const int row = query + 16 * m + lane / 4 + 8 * half;
+      if (t.lse != nullptr && lane % 4 == 0 && row < seq) {
+        t.lse[(work.batch * n.heads + work.head) * n.seq + row] = tiles[m].largest[half] * n.scale + logf(sum);
+      }
+    }
+    write_rows<T, D>(out, t.o.row_stride, query + 16 * m, seq, dim, tiles[m].out, inverse[0], inverse[1]);
+  }
+}
+
+template <class T, int D>
+void launch(const Context& ctx, const ops::AttentionForward& args) {
+  const AttentionSizes n = attention_sizes(args);
+  const ForwardTensors<T> tensors{.q = heads_of<const T>(args.q),
+                                  .k = heads_of<const T>(args.k),
+                                  .v = heads_of<const T>(args.v),
+                                  .o = heads_of<T>(args.o),
+                                  .lse = args.lse ? args.lse.as<float>() : nullptr};
+  const AttentionGrid all{
+      .batches = n.batch, .heads = n.heads, .row_blocks = divide_up(n.seq, kQueries), .panels = 1, .last_first = true};
+  const auto kernel = attention_forward_mma_kernel<T, D>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kForwardShared<D>),
+        "attention_forward");
+  launch_blocks(all, [&](const AttentionGrid& grid, unsigned count) {
+    kernel<<<count, kThreads, kForwardShared<D>, stream_of(ctx)>>>(tensors, n, grid);
+  });
+  check_launch("attention_forward");
+}
+
+}  // namespace
+
+bool attention_forward_mma(const Context& ctx, const ops::AttentionForward& args) {
+  // The running maximum is one of raw scores, so the scale must not turn them around.
+  if (!mma_fits(args.q) || !(args.scale >= 0) || !rows_aligned(args.q, args.k, args.v, args.o)) return false;
+  with_mma_width(args.q,
+                 [&](auto* type, auto width) { launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args); });
+  return true;
+}
+
+}  // namespace tigon::cuda

@@ -1,0 +1,141 @@
+// attention on a GPU beyond the small cases of the tables: heads and lengths as models have them, q, k and v as parts
+// of one buffer, and each way to run it by itself.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "ops/case_runner.hpp"
+#include "ops/expect_error.hpp"
+#include "tigon/ops/attention.hpp"
+
+namespace tigon::test {
+namespace {
+
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+struct Sizes {
+  int64_t batch, seq, heads, kv_heads, dim;
+};
+
+// Heads [first, first + count) of [batch, seq, heads of q, k and v, D].
+Tensor part(const Tensor& qkv, int64_t first, int64_t count) { return qkv.slice(2, first, first + count); }
+
+// A case whose q, k and v lie side by side, as one product makes them, and whose gradients do too.
+bench::OpCase packed_case(const Sizes& n, bool causal) {
+  bench::OpCase c = bench::attention_table().make(std::to_string(n.batch) + "x" + std::to_string(n.seq) + "x" +
+                                                  std::to_string(n.heads) + "x" + std::to_string(n.kv_heads) + "x" +
+                                                  std::to_string(n.dim));
+  c.flags = causal ? "packed" : "packed, not causal";
+  c.inputs = {{.name = "qkv", .sizes = {n.batch, n.seq, n.heads + 2 * n.kv_heads, n.dim}, .differentiable = true}};
+  c.forward = [=](const Context& ctx, const bench::Tensors& t) {
+    ops::attention_forward(ctx, {.q = part(t["qkv"], 0, n.heads),
+                                 .k = part(t["qkv"], n.heads, n.kv_heads),
+                                 .v = part(t["qkv"], n.heads + n.kv_heads, n.kv_heads),
+                                 .o = t["o"],
+                                 .lse = t["lse"],
+                                 .causal = causal});
+  };
+  c.backward = [=](const Context& ctx, const bench::Tensors& t) {
+    ops::attention_backward(ctx, {.dout = t["do"],
+                                  .q = part(t["qkv"], 0, n.heads),
+                                  .k = part(t["qkv"], n.heads, n.kv_heads),
+                                  .v = part(t["qkv"], n.heads + n.kv_heads, n.kv_heads),
+                                  .o = t["o"],
+                                  .lse = t["lse"],
+                                  .dq = part(t["dqkv"], 0, n.heads),
+                                  .dk = part(t["dqkv"], n.heads, n.kv_heads),
+                                  .dv = part(t["dqkv"], n.heads + n.kv_heads, n.kv_heads),
+                                  .causal = causal});
+  };
+  c.unfused_forward = nullptr;
+  c.unfused_backward = nullptr;
+  return c;
+}
+
+constexpr Sizes kShapes[] = {{1, 1, 4, 1, 64},    {2, 17, 8, 1, 64},  {1, 128, 8, 2, 128}, {2, 200, 4, 1, 96},
+                             {1, 200, 8, 1, 128}, {1, 130, 4, 4, 80}, {3, 65, 2, 1, 24},   {1, 96, 2, 2, 64}};
+
+// The tests run under each value of TIGON_ATTENTION; an empty one leaves the choice to the backend.
+class GpuAttention : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    (void)setenv("TIGON_ATTENTION", GetParam(), 1);
+    if (std::string why = cannot_run(packed_case({1, 128, 2, 2, 64}, true), Variant::fused, kGpu); !why.empty()) {
+      GTEST_SKIP() << why;
+    }
+  }
+  void TearDown() override { (void)unsetenv("TIGON_ATTENTION"); }
+
+  // cuDNN alone does not have every shape.
+  static bool runs(const bench::OpCase& c) { return cannot_run(c, Variant::fused, kGpu).empty(); }
+};
+
+TEST_P(GpuAttention, PartsOfOneBufferAgreeWithReference) {
+  int ran = 0;
+  for (const Sizes& n : kShapes) {
+    for (const bool causal : {true, false}) {
+      const bench::OpCase c = packed_case(n, causal);
+      if (!runs(c)) continue;
+      ++ran;
+      for (const DType dtype : {DType::bf16, DType::f16}) {
+        check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
+      }
+    }
+  }
+  EXPECT_GE(ran, 4);
+}
+
+TEST_P(GpuAttention, ALongSequenceAgreesWithReference) {
+  check_on_device(packed_case({1, 1000, 4, 1, 64}, true), DType::bf16, Variant::fused, Layout::packed, kGpu);
+}
+
+TEST_P(GpuAttention, RunsAndGraphReplaysGiveTheSameBits) {
+  for (const Sizes& n : {Sizes{2, 1000, 8, 2, 64}, {1, 1000, 8, 1, 128}, {2, 513, 4, 4, 96}, {2, 300, 4, 2, 32}}) {
+    for (const bool causal : {true, false}) {
+      const bench::OpCase c = packed_case(n, causal);
+      if (!runs(c)) continue;
+      for (const DType dtype : {DType::bf16, DType::f16}) check_repeats_on_device(c, dtype, kGpu);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(By, GpuAttention, testing::Values("", "own", "cudnn"), [](const auto& info) {
+  return std::string(info.param).empty() ? "default" : std::string(info.param);
+});
+
+class GpuAttentionAlone : public GpuAttention {};
+
+// In f32, and in 16 bits where D or the layout rules tensor cores out.
+TEST_P(GpuAttentionAlone, PlainKernelsAgreeWithReference) {
+  for (const Sizes& n : {Sizes{1, 200, 4, 1, 64}, {1, 129, 2, 1, 128}, {1, 100, 2, 2, 200}, {1, 70, 2, 1, 300}}) {
+    for (const bool causal : {true, false}) {
+      check_on_device(packed_case(n, causal), DType::f32, Variant::fused, Layout::packed, kGpu);
+      check_on_device(packed_case(n, causal), DType::bf16, Variant::fused, Layout::odd, kGpu);
+    }
+  }
+}
+
+TEST_P(GpuAttentionAlone, NeverHoldsTheScoreMatrix) {
+  constexpr int64_t kSeq = 8192, kHeads = 4, kDim = 64;
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  const Context ctx{.device = kGpu, .memory = &measure};
+  const Tensor x = Tensor::contiguous(nullptr, DType::bf16, {1, kSeq, kHeads, kDim}, kGpu);
+  const Tensor lse = Tensor::contiguous(nullptr, DType::f32, {1, kHeads, kSeq}, kGpu);
+  ops::attention_forward(ctx, {.q = x, .k = x, .v = x, .o = x, .lse = lse});
+  ops::attention_backward(ctx, {.dout = x, .q = x, .k = x, .v = x, .o = x, .lse = lse, .dq = x, .dk = x, .dv = x});
+  EXPECT_LE(ledger.peak_bytes(), 16 * kSeq * kHeads * kDim + (1 << 20));
+}
+
+TEST_P(GpuAttentionAlone, AnUnknownChoiceIsNamed) {
+  (void)setenv("TIGON_ATTENTION", "fastest", 1);
+  const Context ctx{.device = kGpu};
+  const Tensor x = Tensor::contiguous(nullptr, DType::bf16, {1, 0, 1, 64}, kGpu);
+  expect_error([&] { ops::attention_forward(ctx, {.q = x, .k = x, .v = x, .o = x}); }, ErrorCode::invalid_argument,
+               "TIGON_ATTENTION");
+}
+
+INSTANTIATE_TEST_SUITE_P(By, GpuAttentionAlone, testing::Values(""), [](const auto&) { return "default"; });
+
+}  // namespace
+}  // namespace tigon::test
