@@ -273,7 +273,7 @@ void launch(const Context& ctx, const ops::AttentionBackward& args, const float*
 }  // namespace
 
 bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args, const float* delta) {
-  if (!mma_fits(args.q)) return false;
+  if (!mma_fits(args)) return false;
   if (!rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) return false;
   with_mma_width(
       args.q, [&](auto* type, auto width) { launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args, delta); });
