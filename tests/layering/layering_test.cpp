@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 const fs::path kRoot = TIGON_SOURCE_DIR;
 
 // A room of the house: the folders it lives in, the rooms whose headers it may include besides its own, and the
-// third-party headers that it and nobody else may include.
+// third-party headers that it and nobody else may include (dlfcn.h has two: who opens the plug-in, who opens cuDNN).
 struct Room {
   std::vector<std::string> folders;
   std::set<std::string> sees;
@@ -30,7 +30,9 @@ const std::map<std::string, Room> kRooms = {
     {"backend/cpu",
      {{"src/backend/cpu"}, {"core", "memory", "op headers", "backend table"}, {"hwy/", "omp.h", "dnnl"}}},
     {"backend/cuda",
-     {{"src/backend/cuda"}, {"core", "memory", "op headers", "backend table"}, {"cuda", "cublas", "cudnn", "nv"}}},
+     {{"src/backend/cuda"},
+      {"core", "memory", "op headers", "backend table"},
+      {"cuda", "cublas", "cudnn", "nv", "dlfcn.h"}}},
     {"ops", {{"src/ops"}, {"core", "op headers", "backend table", "backend/reference", "backend/cpu"}, {"dlfcn.h"}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {}}},
@@ -130,11 +132,12 @@ TEST(Layering, EachThirdPartyHeaderHasOneRoom) {
   for (const Include& include : includes()) {
     if (include.quoted || include.name.find('.') == std::string::npos || matches(kEverywhere, include.name)) continue;
     const std::string from = fs::relative(include.file, kRoot).string();
+    std::string owner;
     for (const auto& [name, room] : kRooms) {
-      if (matches(room.third_party, include.name)) {
-        EXPECT_EQ(room_of(from), name) << from << " includes <" << include.name << ">, which belongs to " << name;
-      }
+      if (matches(room.third_party, include.name) && owner != room_of(from)) owner = name;
     }
+    EXPECT_TRUE(owner.empty() || owner == room_of(from))
+        << from << " includes <" << include.name << ">, which belongs to " << owner;
     EXPECT_FALSE(from.starts_with("include/") && matches(kEverywhere, include.name)) << from;
   }
 }

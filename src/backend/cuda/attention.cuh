@@ -45,12 +45,15 @@ AttentionSizes attention_sizes(const Args& args) {
           .causal = args.causal};
 }
 
-// Whether the kernels on tensor cores take tensors like this one, and the call of f(null pointer to the type, width)
-// with the number of columns they are built for: 64, 96 or 128; columns beyond D are zeros.
-inline bool mma_fits(const Tensor& q) {
-  // A row's number is an int there; more rows than that could not be attended to in a lifetime.
+// Whether the kernels on tensor cores take such a call, and the call of f(null pointer to the type, width) with the
+// number of columns they are built for: 64, 96 or 128; columns beyond D are zeros.
+template <class Args>
+bool mma_fits(const Args& args) {
+  const Tensor& q = args.q;
+  // A row's number is an int there; more rows than that could not be attended to in a lifetime. And what is masked is
+  // an infinite score, which a scale of 0 would not keep.
   return (q.dtype == DType::bf16 || q.dtype == DType::f16) && q.sizes[3] % 8 == 0 && q.sizes[3] <= 128 &&
-         q.sizes[1] < INT32_MAX / 2;
+         q.sizes[1] < INT32_MAX / 2 && std::isnormal(attention_sizes(args).scale);
 }
 template <class F>
 void with_mma_width(const Tensor& q, const F& f) {

@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(kThreads)
   const int warp_row = warp * 16 * kTiles;
   const int row = first_row + warp_row;  // the first of this warp
   const float scale_log2 = n.scale * kLog2E;
-  float row_lse[kTiles][2], row_delta[kTiles][2];  // where rows are queries
+  const float nothing = n.scale < 0 ? INFINITY : -INFINITY;  // the score whose exponential is 0
+  float row_lse[kTiles][2], row_delta[kTiles][2];            // where rows are queries
   if constexpr (!kRowsAreKeys) {
     const int64_t base = (work.batch * n.heads + work.head) * n.seq;
 #pragma unroll
@@ -176,8 +177,20 @@ __global__ void __launch_bounds__(kThreads)
     products<T, D, Shape>(ds, other_rows, other_columns, other_left, load, warp_row);
     load = false;
 
-    const bool cut =
-        column + N > seq || (n.causal && (kRowsAreKeys ? column < row + 16 * kTiles - 1 : column + N - 1 > row));
+    // In a branch of its own, since most steps have nothing to mask.
+    if (column + N > seq || (n.causal && (kRowsAreKeys ? column < row + 16 * kTiles - 1 : column + N - 1 > row))) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+        for (int j = 0; j < N / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int r = row + 16 * m + lane / 4 + e / 2 * 8, c = column + j * 8 + lane % 4 * 2 + e % 2;
+            if (c >= seq || (n.causal && (kRowsAreKeys ? c < r : c > r))) p[m][j][e] = nothing;
+          }
+        }
+      }
+    }
 #pragma unroll
     for (int j = 0; j < N / 8; ++j) {
       float lse[2], delta[2];
@@ -193,14 +206,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float shift = kRowsAreKeys ? lse[e % 2] : row_lse[m][e / 2];
-          float value = exp2_fast(fmaf(p[m][j][e], scale_log2, -shift));
-          if (cut) {
-            const int r = row + 16 * m + lane / 4 + e / 2 * 8, c = column + j * 8 + lane % 4 * 2 + e % 2;
-            if (c >= seq || (n.causal && (kRowsAreKeys ? c < r : c > r))) value = 0.0f;
-          }
-          p[m][j][e] = value;
-          const float gradient = value * (ds[m][j][e] - (kRowsAreKeys ? delta[e % 2] : row_delta[m][e / 2]));
-          ds[m][j][e] = cut && value == 0.0f ? 0.0f : gradient;
+          p[m][j][e] = exp2_fast(fmaf(p[m][j][e], scale_log2, -shift));
+          ds[m][j][e] = p[m][j][e] * (ds[m][j][e] - (kRowsAreKeys ? delta[e % 2] : row_delta[m][e / 2]));
         }
       }
     }
@@ -266,7 +273,7 @@ void launch(const Context& ctx, const ops::AttentionBackward& args, const float*
 }  // namespace
 
 bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args, const float* delta) {
-  if (!mma_fits(args.q)) return false;
+  if (!mma_fits(args)) return false;
   if (!rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) return false;
   with_mma_width(
       args.q, [&](auto* type, auto width) { launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args, delta); });

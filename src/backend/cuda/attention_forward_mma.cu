@@ -225,7 +225,7 @@ void launch(const Context& ctx, const ops::AttentionForward& args) {
 
 bool attention_forward_mma(const Context& ctx, const ops::AttentionForward& args) {
   // The running maximum is one of raw scores, so the scale must not turn them around.
-  if (!mma_fits(args.q) || !(args.scale >= 0) || !rows_aligned(args.q, args.k, args.v, args.o)) return false;
+  if (!mma_fits(args) || !(args.scale >= 0) || !rows_aligned(args.q, args.k, args.v, args.o)) return false;
   with_mma_width(args.q,
                  [&](auto* type, auto width) { launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args); });
   return true;
