@@ -44,13 +44,13 @@ __device__ __forceinline__ void move_row(const RowMove& move, int64_t from, int6
 // Row i of the chunk from its token; zeros where there is none.
 template <class Unit>
 __global__ void __launch_bounds__(256) gather_kernel(const LossBatch batch, int64_t first, RowMove move) {
-  move_row<Unit>(move, batch.token_of(first + blockIdx.x), blockIdx.x);
+  move_row<Unit>(move, batch.rows[first + blockIdx.x].token, blockIdx.x);
 }
 
 // And back to it.
 template <class Unit>
 __global__ void __launch_bounds__(256) scatter_kernel(const LossBatch batch, int64_t first, RowMove move) {
-  const int64_t token = batch.token_of(first + blockIdx.x);
+  const int64_t token = batch.rows[first + blockIdx.x].token;
   if (token >= 0) move_row<Unit>(move, blockIdx.x, token);
 }
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(256) clear_kernel(const LossBatch batch, RowMo
 template <class T>
 __global__ void __launch_bounds__(256)
     scatter_narrow_kernel(const LossBatch batch, int64_t first, const float* from, Rows<T> to, int64_t columns) {
-  const int64_t token = batch.token_of(first + blockIdx.x);
+  const int64_t token = batch.rows[first + blockIdx.x].token;
   if (token < 0) return;
   for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
     store_one(to.at(token) + j, from[blockIdx.x * columns + j]);
@@ -107,7 +107,7 @@ class Walk {
         factors_(ctx.scratch("loss_factors", static_cast<int64_t>(sizeof(LossFactors)))),
         stats_(ctx.scratch("loss_rows", tokens_ * static_cast<int64_t>(sizeof(RowStats)))),
         losses_(ctx.scratch("token_losses", token_losses_bytes(args.options.reduction, tokens_))),
-        kept_(ctx.scratch("flce_kept_tokens", tokens_ * 8)),
+        loss_rows_(ctx.scratch("loss_row_tokens", tokens_ * static_cast<int64_t>(sizeof(LossRow)))),
         logits_(ctx, "flce_logits", args.x.dtype, {chunk_, logits_stride()}, MemoryClass::workspace),
         rows_(ctx, "flce_rows", args.x.dtype, {chunk_, hidden_}, MemoryClass::workspace),
         dx_sums_(ctx, "flce_dx", DType::f32, {args.chunk.lean && args.dx ? chunk_ : 0, hidden_},
@@ -119,7 +119,8 @@ class Walk {
         batch_(loss_batch(args, tokens_, vocab_)) {
     batch_.factors = factors_.as<LossFactors>();
     batch_.stats = stats_.as<RowStats>();
-    batch_.kept = kept_.as<int64_t>();
+    batch_.rows = loss_rows_.as<LossRow>();
+    batch_.compact = true;
     batch_.wants_best = args.out.predicted || args.out.accuracy;
     if (args.dloss) {
       batch_.dloss = args.dloss.as<float>();
@@ -293,7 +294,7 @@ class Walk {
   const FusedLinearCrossEntropyForward& args_;
   int64_t tokens_, hidden_, vocab_, chunk_;
   int64_t panel_;  // classes at a time
-  Buffer factors_, stats_, losses_, kept_;
+  Buffer factors_, stats_, losses_, loss_rows_;
   OwnedTensor logits_;
   OwnedTensor rows_;  // the chunk's x, later its dx
   OwnedTensor dx_sums_, dweight_sums_, dbias_sums_;

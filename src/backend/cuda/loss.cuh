@@ -15,6 +15,13 @@ struct LossFactors {
   double class_weight_sum;  // Σ_j w_j
   double inverse_count;     // 1 / counted tokens, or 0
   int64_t counted;
+  float entropy, z, weights;  // the first three again, for the gradient
+};
+
+// Which token a row of logits belongs to, and its target; −1 where the row has no token that counts.
+struct alignas(8) LossRow {
+  int32_t token = -1;
+  int32_t target = -1;
 };
 
 // What a row leaves behind.
@@ -24,6 +31,14 @@ struct RowStats {
   float weighted;   // Σ_j w_j·x'_j, with label smoothing
   float best;       // the largest x
   int64_t best_at;  // where it first stands
+
+  // Everything but the target, which another thread writes.
+  __device__ __forceinline__ void keep(const RowStats& found) {
+    soft = found.soft;
+    weighted = found.weighted;
+    best = found.best;
+    best_at = found.best_at;
+  }
 };
 
 // A loss call as kernels see it.
@@ -34,7 +49,8 @@ struct LossBatch {
   const float* dloss;         // may be null: 1
   LossFactors* factors;
   RowStats* stats;  // [tokens]; null where only gradients are asked for
-  int64_t* kept;    // the tokens that count, in order; null: every token is a row
+  LossRow* rows;    // [tokens]
+  bool compact;     // the tokens that count are the first rows, in order; else every token is its own row
   int64_t tokens, vocab, ignore_index;
   double smoothing, z_loss;
   float softcap;
@@ -61,11 +77,6 @@ struct LossBatch {
     const float up = dloss != nullptr ? dloss[dloss_by_token ? token : 0] : 1.0f;
     return token_scale != nullptr ? up * token_scale[token] : up;
   }
-  // The token of a row; −1 where there is none.
-  __device__ __forceinline__ int64_t token_of(int64_t row) const {
-    if (kept == nullptr) return row < tokens ? row : -1;
-    return row < factors->counted ? kept[row] : -1;
-  }
   __device__ __forceinline__ float soft_cap(float x) const {
     return softcap == 0.0f ? x : softcap * tanhf(x / softcap);
   }
@@ -80,7 +91,8 @@ LossBatch loss_batch(const Args& args, int64_t tokens, int64_t vocab) {
           .dloss = nullptr,
           .factors = nullptr,
           .stats = nullptr,
-          .kept = nullptr,
+          .rows = nullptr,
+          .compact = false,
           .tokens = tokens,
           .vocab = vocab,
           .ignore_index = args.options.ignore_index,
@@ -93,7 +105,7 @@ LossBatch loss_batch(const Args& args, int64_t tokens, int64_t vocab) {
           .wants_best = false};
 }
 
-// Fills batch.factors and, where it is there, batch.kept.
+// Fills batch.factors and batch.rows.
 void loss_count(const Context& ctx, const LossBatch& batch);
 
 // Rows [first, first + rows) of the batch from their whole logits [rows, V]; the gradient goes to dlogits, which may be
@@ -119,20 +131,20 @@ inline int64_t token_losses_bytes(ops::Reduction reduction, int64_t tokens) {
 // dlogits_j = (softmax·e^(x'_j − shift) − every·w_j − at_target·[j = target]) · dx'_j/dx_j
 struct RowGradient {
   float shift, softmax, every, at_target;
-  int64_t target;
+  int target;
 
   // p_j = e^(x'_j − shift) / sum.
   __device__ __forceinline__ RowGradient(const LossBatch& batch, int64_t token, int64_t y, float row_shift, float sum,
                                          float lse)
-      : shift(row_shift), target(y) {
+      : shift(row_shift), target(static_cast<int>(y)) {
     const float upstream = batch.upstream_of(token);
     const auto smoothing = static_cast<float>(batch.smoothing);
-    const float entropy = upstream * static_cast<float>(batch.factors->entropy_scale);
+    const float entropy = upstream * batch.factors->entropy;
     const float per_class = smoothing / static_cast<float>(batch.vocab);
-    const float of_target = (1.0f - smoothing) * static_cast<float>(batch.weight_of(y));
-    const float z =
-        2.0f * upstream * static_cast<float>(batch.factors->z_scale) * static_cast<float>(batch.z_loss) * lse;
-    const float all = of_target + per_class * static_cast<float>(batch.factors->class_weight_sum);
+    const float of_target =
+        batch.class_weight != nullptr ? (1.0f - smoothing) * batch.class_weight[y] : 1.0f - smoothing;
+    const float z = 2.0f * upstream * batch.factors->z * static_cast<float>(batch.z_loss) * lse;
+    const float all = of_target + per_class * batch.factors->weights;
     softmax = fmaf(entropy, all, z) / sum;
     every = entropy * per_class;
     at_target = entropy * of_target;
@@ -140,7 +152,7 @@ struct RowGradient {
 
   // Turns the logits of classes j, j + 1, … into their gradient.
   template <class T, bool kPlain, int W>
-  __device__ __forceinline__ void apply(const LossBatch& batch, int64_t j, float (&v)[W]) const {
+  __device__ __forceinline__ void apply(const LossBatch& batch, int j, float (&v)[W]) const {
     float rest[W];
 #pragma unroll
     for (int k = 0; k < W; ++k) {
@@ -150,10 +162,11 @@ struct RowGradient {
           rest[k] = batch.class_weight != nullptr ? every * batch.class_weight[j + k] : every;
       }
     }
-    if (target >= j && target < j + W) {
+    const auto here = static_cast<unsigned>(target - j);
+    if (here < W) {
 #pragma unroll
       for (int k = 0; k < W; ++k) {
-        if (target == j + k) rest[k] += at_target;
+        if (here == k) rest[k] += at_target;
       }
     }
 #pragma unroll
@@ -189,27 +202,21 @@ __device__ __forceinline__ Best warp_reduce(Best mine, JoinBest join) {
 }
 
 struct SearchShared {
-  MaxSum soft[kMaxTeam * kRowWarps];
   float weighted[kMaxTeam * kRowWarps];
   Best best[kMaxTeam * kRowWarps];
 };
 
-// What a team finds in its row, or in the panel of it that begins at `first_class` and has `columns`; x is the row in
-// memory. All threads get it, except for `target`, which is read by the first.
+// What a team finds in its row, or in the panel of it that begins at `first_class` and has `columns`. All threads get
+// it; `target` is left out.
 template <class T, bool kPlain, int W, int NV>
-__device__ __forceinline__ RowStats search_row(const LossBatch& batch, const Team& team, const HeldRow<T, W, NV>& row,
-                                               const T* x, int64_t columns, int64_t first_class, int64_t y,
-                                               SearchShared& shared) {
+__device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& team, const HeldRow<T, W, NV>& row,
+                                               int columns, int first_class, SearchShared& shared) {
   RowStats stats;
-  // Before the gradient may be written over it; a barrier follows.
-  stats.target = 0.0f;
-  if (team.first_thread() && y >= first_class && y < first_class + columns)
-    stats.target = batch.soft_cap(load_one(x + (y - first_class)));
   const float top = row.largest();
   MaxSum mine{kPlain ? top : batch.soft_cap(top), 0.0f};
   float weighted = 0.0f;
   const float shift = mine.shift();
-  row.for_each([&](int64_t j, float(&v)[W]) {
+  row.for_each([&](int j, float(&v)[W]) {
 #pragma unroll
     for (int k = 0; k < W; ++k) {
       if (!kPlain && j + k < columns) {  // what only fills a vector stays −infinity
@@ -221,14 +228,14 @@ __device__ __forceinline__ RowStats search_row(const LossBatch& batch, const Tea
       mine.sum += exp_from<T>(v[k], shift);
     }
   });
-  stats.soft = team.reduce(mine, no_max_sum(), JoinMaxSum(), shared.soft);
+  stats.soft = team.join(mine);
   stats.weighted = !kPlain && batch.smoothing > 0 ? team.reduce(weighted, 0.0f, Sum(), shared.weighted) : 0.0f;
   Best best{lowest(), INT64_MAX};
   if (batch.wants_best) {
-    row.for_each([&](int64_t j, const float(&v)[W]) {
+    row.for_each([&](int j, const float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) {
-        if (v[k] == top && best.at == INT64_MAX && j + k < columns) best = {top, first_class + j + k};
+        if (v[k] == top && best.at == INT64_MAX && j + k < columns) best = {top, int64_t{first_class} + j + k};
       }
     });
     best = team.reduce(best, Best{lowest(), INT64_MAX}, JoinBest(), shared.best);
@@ -237,5 +244,31 @@ __device__ __forceinline__ RowStats search_row(const LossBatch& batch, const Tea
   stats.best_at = best.at;
   return stats;
 }
+
+// The row op of a loss, less the work itself.
+template <class T, bool kPlain>
+struct LossOp {
+  using Info = LossRow;
+  using Shared = SearchShared;
+  static constexpr bool kLight = kPlain;
+
+  LossBatch batch;
+  int64_t first;    // row of the batch that is row 0 of the logits
+  int first_class;  // class of column 0
+
+  __device__ __forceinline__ LossRow info(int64_t i) const { return batch.rows[first + i]; }
+  __device__ __forceinline__ bool wanted(const LossRow& row) const { return row.token >= 0; }
+  template <class Held>
+  __device__ __forceinline__ float peek(const LossRow& row, const Held& held) const {
+    const int column = row.target - first_class;
+    return held.holds(column) ? batch.soft_cap(held.peek(column)) : 0.0f;
+  }
+  // By the thread that peeked, in the block that has the target.
+  template <class Held>
+  __device__ __forceinline__ void keep_target(const LossRow& row, const Held& held, float peeked) const {
+    if (threadIdx.x == 0 && batch.stats != nullptr && held.holds(row.target - first_class))
+      batch.stats[row.token].target = peeked;
+  }
+};
 
 }  // namespace tigon::cuda

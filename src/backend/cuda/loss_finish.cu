@@ -7,6 +7,10 @@ namespace {
 
 constexpr int kThreads = 1024;
 
+__device__ LossRow loss_row(int64_t token, int64_t target) {
+  return {static_cast<int32_t>(token), static_cast<int32_t>(target)};
+}
+
 // One block: counts the targets and adds up the weights, each thread its own, then the threads in order; and lists the
 // tokens that count.
 __global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch batch) {
@@ -26,8 +30,15 @@ __global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch ba
     int64_t earlier = counted;
     for (unsigned w = 0; w < warp; ++w) earlier += before_warp[w];
     for (unsigned w = 0; w < kThreads / 32; ++w) counted += before_warp[w];
-    if (counts && batch.kept != nullptr) batch.kept[earlier + __popc(votes & ((1u << lane) - 1))] = i;
+    if (!batch.compact) {
+      if (i < batch.tokens) batch.rows[i] = counts ? loss_row(i, y) : LossRow{};
+    } else if (counts) {
+      batch.rows[earlier + __popc(votes & ((1u << lane) - 1))] = loss_row(i, y);
+    }
     __syncthreads();
+  }
+  if (batch.compact) {
+    for (int64_t i = counted + threadIdx.x; i < batch.tokens; i += kThreads) batch.rows[i] = {};
   }
   if (batch.smoothing > 0) {
     for (int64_t j = threadIdx.x; j < batch.vocab; j += blockDim.x) all_weights += batch.weight_of(j);
@@ -120,6 +131,11 @@ float* f32_or_null(const Tensor& t) { return t.present() ? t.as<float>() : nullp
 }  // namespace
 
 void loss_count(const Context& ctx, const LossBatch& batch) {
+  if (batch.tokens > INT32_MAX || batch.vocab > kMaxColumns) {
+    throw Error(ErrorCode::unsupported, {.where = "cross entropy on a GPU",
+                                         .what = "too many tokens or classes",
+                                         .expected = "fewer than 2^31 tokens and at most 2^30 classes"});
+  }
   loss_count_kernel<<<1, kThreads, 0, stream_of(ctx)>>>(batch);
   check_launch("cross entropy");
 }

@@ -6,39 +6,31 @@ namespace tigon::cuda {
 namespace {
 
 template <class T, bool kPlain>
-struct PanelStats {
-  using Shared = SearchShared;
-  static constexpr bool kLight = kPlain;
+struct PanelStats : LossOp<T, kPlain> {
+  using Base = LossOp<T, kPlain>;
+  using Base::batch;
+  using Base::first_class;
 
-  LossBatch batch;
-  int64_t first;
-  Rows<const T> logits;
-  int64_t columns, first_class;
-
-  __device__ __forceinline__ bool wanted(int64_t i) const {
-    const int64_t token = batch.token_of(first + i);
-    return token >= 0 && batch.counts(batch.target_of(token));
-  }
+  int columns;
 
   template <int W>
-  __device__ __forceinline__ void skip(int64_t, int64_t, int64_t) const {}
+  __device__ __forceinline__ void skip(int64_t, int, int) const {}
 
   template <int W, int NV>
-  __device__ __forceinline__ void run(const Team& team, int64_t i, const HeldRow<T, W, NV>& row, Shared& shared) const {
-    const int64_t token = batch.token_of(first + i), y = batch.target_of(token);
-    const RowStats found = search_row<T, kPlain>(batch, team, row, logits.at(i), columns, first_class, y, shared);
+  __device__ __forceinline__ void run(Team& team, int64_t, const LossRow& where, float peeked,
+                                      const HeldRow<T, W, NV>& row, SearchShared& shared) const {
+    RowStats found = search_row<T, kPlain>(batch, team, row, columns, first_class, shared);
+    Base::keep_target(where, row, peeked);
     if (!team.first_thread()) return;
-    RowStats& stats = batch.stats[token];
-    if (first_class == 0) {
-      stats = found;
-      return;
+    RowStats& stats = batch.stats[where.token];
+    if (first_class > 0) {
+      found.soft = JoinMaxSum()(stats.soft, found.soft);
+      found.weighted += stats.weighted;
+      const Best best = JoinBest()({stats.best, stats.best_at}, {found.best, found.best_at});
+      found.best = best.value;
+      found.best_at = best.at;
     }
-    stats.soft = JoinMaxSum()(stats.soft, found.soft);
-    stats.target += found.target;
-    stats.weighted += found.weighted;
-    const Best best = JoinBest()({stats.best, stats.best_at}, {found.best, found.best_at});
-    stats.best = best.value;
-    stats.best_at = best.at;
+    stats.keep(found);
   }
 };
 
@@ -49,12 +41,12 @@ __global__ void __launch_bounds__(kRowThreads)
                           int64_t first_class, const float* lse, Rows<T> dlogits) {
   const int64_t step = int64_t{gridDim.y} * blockDim.x * W;
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
-    const int64_t token = batch.token_of(first + i);
-    const int64_t y = token >= 0 ? batch.target_of(token) : -1;
+    const LossRow where = batch.rows[first + i];
+    const int64_t token = where.token;
     const T* x = logits.at(i);
     T* to = dlogits.at(i);
     const int64_t begin = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W;
-    if (token < 0 || !batch.counts(y)) {
+    if (token < 0) {
       const float zeros[W] = {};
       for (int64_t j = begin; j < columns; j += step) store<W>(to + j, zeros);
       continue;
@@ -67,11 +59,11 @@ __global__ void __launch_bounds__(kRowThreads)
       sum = batch.stats[token].soft.sum;
       row_lse = shift + logf(sum);
     }
-    const RowGradient gradient(batch, token, y, shift, sum, row_lse);
+    const RowGradient gradient(batch, token, where.target, shift, sum, row_lse);
     for (int64_t j = begin; j < columns; j += step) {
       float v[W];
       load<W>(x + j, v);
-      gradient.template apply<T, kPlain>(batch, first_class + j, v);
+      gradient.template apply<T, kPlain>(batch, static_cast<int>(first_class + j), v);
       store<W>(to + j, v);
     }
   }
@@ -87,11 +79,11 @@ void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first,
     const auto run = [&](const auto& op) {
       run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits), padded);
     };
-    const int64_t columns = logits.sizes[1];
+    const auto columns = static_cast<int>(logits.sizes[1]), class_of_first = static_cast<int>(first_class);
     if (batch.plain()) {
-      run(PanelStats<T, true>{batch, first, rows_of<const T>(logits), columns, first_class});
+      run(PanelStats<T, true>{{batch, first, class_of_first}, columns});
     } else {
-      run(PanelStats<T, false>{batch, first, rows_of<const T>(logits), columns, first_class});
+      run(PanelStats<T, false>{{batch, first, class_of_first}, columns});
     }
   });
 }

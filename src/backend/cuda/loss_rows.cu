@@ -6,39 +6,32 @@ namespace tigon::cuda {
 namespace {
 
 template <class T, bool kPlain>
-struct LossRows {
-  using Shared = SearchShared;
-  static constexpr bool kLight = kPlain;
+struct LossRows : LossOp<T, kPlain> {
+  using Base = LossOp<T, kPlain>;
+  using Base::batch;
 
-  LossBatch batch;
-  int64_t first;
-  Rows<const T> logits;
   Rows<T> dlogits;
 
-  __device__ __forceinline__ bool wanted(int64_t i) const {
-    const int64_t token = batch.token_of(first + i);
-    return token >= 0 && batch.counts(batch.target_of(token));
-  }
-
   template <int W>
-  __device__ __forceinline__ void skip(int64_t i, int64_t begin, int64_t end) const {
+  __device__ __forceinline__ void skip(int64_t i, int begin, int end) const {
     if (dlogits.data == nullptr) return;
     const float zeros[W] = {};
-    for (int64_t j = begin + int64_t{threadIdx.x} * W; j < end; j += int64_t{blockDim.x} * W) {
+    for (int j = begin + static_cast<int>(threadIdx.x) * W; j < end; j += static_cast<int>(blockDim.x) * W) {
       store<W>(dlogits.at(i) + j, zeros);
     }
   }
 
   template <int W, int NV>
-  __device__ __forceinline__ void run(const Team& team, int64_t i, const HeldRow<T, W, NV>& row, Shared& shared) const {
-    const int64_t token = batch.token_of(first + i), y = batch.target_of(token);
-    const RowStats stats = search_row<T, kPlain>(batch, team, row, logits.at(i), batch.vocab, 0, y, shared);
-    if (team.first_thread() && batch.stats != nullptr) batch.stats[token] = stats;
+  __device__ __forceinline__ void run(Team& team, int64_t i, const LossRow& where, float peeked,
+                                      const HeldRow<T, W, NV>& row, SearchShared& shared) const {
+    const RowStats stats = search_row<T, kPlain>(batch, team, row, static_cast<int>(batch.vocab), 0, shared);
+    Base::keep_target(where, row, peeked);
+    if (team.first_thread() && batch.stats != nullptr) batch.stats[where.token].keep(stats);
     if (dlogits.data == nullptr) return;
     const float shift = stats.soft.shift(), sum = stats.soft.sum;
-    const RowGradient gradient(batch, token, y, shift, sum, shift + logf(sum));
+    const RowGradient gradient(batch, where.token, where.target, shift, sum, shift + logf(sum));
     T* to = dlogits.at(i);
-    row.for_each([&](int64_t j, float(&v)[W]) {
+    row.for_each([&](int j, float(&v)[W]) {
       gradient.template apply<T, kPlain>(batch, j, v);
       store<W>(to + j, v);
     });
@@ -56,9 +49,9 @@ void loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const 
       run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits, dlogits), padded);
     };
     if (batch.plain()) {
-      run(LossRows<T, true>{batch, first, rows_of<const T>(logits), rows_of<T>(dlogits)});
+      run(LossRows<T, true>{{batch, first, 0}, rows_of<T>(dlogits)});
     } else {
-      run(LossRows<T, false>{batch, first, rows_of<const T>(logits), rows_of<T>(dlogits)});
+      run(LossRows<T, false>{{batch, first, 0}, rows_of<T>(dlogits)});
     }
   });
 }

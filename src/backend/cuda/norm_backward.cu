@@ -11,14 +11,12 @@ namespace {
 constexpr int kBlocksPerMultiprocessor = 1;
 constexpr int kBlockThreads = 512;  // with up to 128 registers each
 constexpr int kShareWarps = 16;
-constexpr bool kHold = false;
-// Packs that a thread has of a row, usually; half of them where that leaves fewer lanes idle (16-bit rows), twice as
-// many for rows that are too long else (f32). With dweight and dbias as f32 beside them that is what registers allow.
-constexpr int kUsualPacks = 4;
+// Packs that a thread has of a row, usually; twice as many for rows that are too long else, or where the usual number
+// would leave too many lanes idle. With dweight and dbias as f32 beside them that is what registers allow.
 template <class T>
-constexpr int kOtherPacks = std::is_same_v<T, float> ? 2 * kUsualPacks : kUsualPacks / 2;
+constexpr int kUsualPacks = std::is_same_v<T, float> ? 4 : 2;
 template <class T>
-constexpr int kMostPacks = std::max(kUsualPacks, kOtherPacks<T>);
+constexpr int kMostPacks = 2 * kUsualPacks<T>;
 
 // By the shape and the device alone, whatever the alignment: so is the order of every sum.
 int64_t backward_blocks(const DeviceNumbers& device, int64_t tokens) {
@@ -35,7 +33,7 @@ struct Cut {
     groups = std::min<int64_t>(kBlockThreads / threads, threads == kWarp ? kMaxWarps : kMaxGroups);
     busy_ = static_cast<double>(groups * row_packs) / (per_thread * kBlockThreads);
   }
-  bool better_than(const Cut& other) const { return busy_ > other.busy_; }
+  double busy() const { return busy_; }
 
  private:
   double busy_;  // share of the block's lanes that have work
@@ -43,13 +41,13 @@ struct Cut {
 
 template <class T>
 Cut cut_for(int64_t row_packs) {
-  const Cut usual(row_packs, kUsualPacks), other(row_packs, kOtherPacks<T>);
-  return usual.groups == 0 || (kOtherPacks<T> < kUsualPacks && other.better_than(usual)) ? other : usual;
+  const Cut usual(row_packs, kUsualPacks<T>), most(row_packs, kMostPacks<T>);
+  return usual.groups > 0 && usual.busy() > 0.75 * most.busy() ? usual : most;
 }
 
 template <class T, Norm kNorm, int kPacks, int kStages, bool kBulk>
 bool try_launch(NormBackwardRows<T> args, const Cut& cut, int64_t blocks, const Context& ctx) {
-  constexpr auto kKernel = norm_backward_kernel<T, kNorm, kPacks, kBlockThreads, kStages, kBulk, kHold>;
+  constexpr auto kKernel = norm_backward_kernel<T, kNorm, kPacks, kBlockThreads, kStages, kBulk>;
   const size_t shared =
       norm_backward_shared<T, kStages>(static_cast<size_t>(args.hidden), static_cast<size_t>(cut.groups));
   constexpr size_t kStatic = 2048;  // the kernel's own
@@ -62,7 +60,9 @@ bool try_launch(NormBackwardRows<T> args, const Cut& cut, int64_t blocks, const 
 
 template <class T, Norm kNorm, int kPacks>
 bool try_stages(const NormBackwardRows<T>& args, const Cut& cut, int64_t blocks, const Context& ctx) {
-  if (device_numbers(ctx.device).capability >= 90) {
+  // Many registers leave room for few warps, and these do better with copies of their own.
+  constexpr bool kLong = sizeof(T) == 2 && kPacks == kMostPacks<T>;
+  if (device_numbers(ctx.device).capability >= 90 && !kLong) {
     return try_launch<T, kNorm, kPacks, 3, true>(args, cut, blocks, ctx) ||
            try_launch<T, kNorm, kPacks, 2, true>(args, cut, blocks, ctx) ||
            try_launch<T, kNorm, kPacks, 1, false>(args, cut, blocks, ctx);
@@ -76,8 +76,8 @@ bool try_packed(const NormBackwardRows<T>& args, int64_t blocks, const Context& 
   const int64_t packs = args.hidden / kLanes<T>;
   if (packs > kBlockThreads * kMostPacks<T> || args.tokens > (int64_t{1} << 30)) return false;
   const Cut cut = cut_for<T>(packs);
-  return cut.packs == kUsualPacks ? try_stages<T, kNorm, kUsualPacks>(args, cut, blocks, ctx)
-                                  : try_stages<T, kNorm, kOtherPacks<T>>(args, cut, blocks, ctx);
+  return cut.packs == kUsualPacks<T> ? try_stages<T, kNorm, kUsualPacks<T>>(args, cut, blocks, ctx)
+                                     : try_stages<T, kNorm, kMostPacks<T>>(args, cut, blocks, ctx);
 }
 
 // Any alignment and any length. First the shares of dweight, a thread per column: dx may be written over what they

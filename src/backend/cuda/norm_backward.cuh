@@ -30,12 +30,11 @@ constexpr size_t norm_backward_shared(size_t hidden, size_t groups) {
   return hidden * 4 + groups * RowRing<T, 2, kStages, false>::bytes(hidden);
 }
 
-// Each thread has kPacks times 16 bytes of a row. kHold: it keeps them in registers between the two passes over a row,
-// and the slot is free for the next row that much earlier; else it reads them again from shared memory.
-template <class T, Norm kNorm, int kPacks, int kMaxThreads, int kStages, bool kBulk, bool kHold>
+// Each thread has kPacks times 16 bytes of a row, which it reads from shared memory in both passes over it.
+template <class T, Norm kNorm, int kPacks, int kMaxThreads, int kStages, bool kBulk>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     norm_backward_kernel(const __grid_constant__ NormBackwardRows<T> args) {
-  static_assert(!kBulk || kHold || kStages > 1, "without holding, a slot is refilled one row late");
+  static_assert(!kBulk || kStages > 1, "a slot is refilled one row late");
   constexpr int W = kLanes<T>;
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ GroupParts parts;
@@ -94,16 +93,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     ring.wait(stage, phase);
     const T *x_slot = ring.slot(stage, 0), *dy_slot = ring.slot(stage, 1);
 
-    Raw<T, W> x_raw[kPacks], dy_raw[kPacks];
     float sums[kRowSums<kNorm>] = {};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (column(p) >= hidden) continue;
-      x_raw[p] = load_raw<W>(x_slot + column(p));
-      dy_raw[p] = load_raw<W>(dy_slot + column(p));
       float x[W], dy[W], normal[W];
-      unpack<T, W>(x_raw[p], x);
-      unpack<T, W>(dy_raw[p], dy);
+      load<W>(x_slot + column(p), x);
+      load<W>(dy_slot + column(p), dy);
 #pragma unroll
       for (int e = 0; e < W; ++e) normal[e] = normal_of<kNorm>(x[e], mean, rstd);
       if (kNorm != Norm::layer && args.round_early) round_all<T>(normal);
@@ -120,14 +116,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
         }
       }
     }
-    if constexpr (kHold && !kBulk) fetch(stage, i + kStages * step);
     group.sum(sums);
-    if constexpr (kBulk) {  // all are past the barrier, so all are done with the row before, or with this one
-      if constexpr (kHold) {
-        fetch(stage, i + kStages * step);
-      } else if (!first) {
-        fetch(stage == 0 ? kStages - 1 : stage - 1, i + (kStages - 1) * step);
-      }
+    if constexpr (kBulk) {  // all are past the barrier, so all are done with the row before
+      if (!first) fetch(stage == 0 ? kStages - 1 : stage - 1, i + (kStages - 1) * step);
     }
     if (args.dx.data != nullptr) {
 #pragma unroll
@@ -136,16 +127,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
         if (column(p) >= hidden) continue;
-        if constexpr (kHold) {
-          keep_packed(x_raw[p]);
-          keep_packed(dy_raw[p]);
-        } else {
-          x_raw[p] = load_raw<W>(x_slot + column(p));
-          dy_raw[p] = load_raw<W>(dy_slot + column(p));
-        }
         float x[W], dy[W], dx[W];
-        unpack<T, W>(x_raw[p], x);
-        unpack<T, W>(dy_raw[p], dy);
+        load<W>(x_slot + column(p), x);
+        load<W>(dy_slot + column(p), dy);
 #pragma unroll
         for (int q = 0; q < W / 4; ++q) {
           float weight[4];
@@ -162,7 +146,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
         store<W>(args.dx.at(i) + column(p), dx);
       }
     }
-    if constexpr (!kHold && !kBulk) fetch(stage, i + kStages * step);
+    if constexpr (!kBulk) fetch(stage, i + kStages * step);
     if (++stage == kStages) stage = 0, phase ^= 1;
   }
   let_next_begin();

@@ -14,10 +14,10 @@ namespace tigon::cuda {
 namespace {
 
 // The choices that were measured.
-constexpr int kThreads = 256;
-constexpr int kEach = 4;                           // items of a thread in flight, two vectors each
-constexpr int kBlockItems = 1 * kThreads * kEach;  // a block takes as many tokens as give it about so many
-constexpr int kMaxAngles = 2048;                   // per block: 16 KB of shared memory
+constexpr int kThreads = 128;
+constexpr int kEach = 2;                       // items of a thread in flight, two vectors each
+constexpr int kBlockItems = kThreads * kEach;  // a block takes as many tokens as give it about so many
+constexpr int kMaxAngles = 2048;               // per block: 16 KB of shared memory
 
 template <class T, class Index>
 RopeHeads<T, Index> rope_heads(const Tensor& x, const Tensor& y) {

@@ -4,17 +4,19 @@
 #include <mutex>
 #include <tuple>
 
-#include "backend/cuda/row_stream.cuh"
 #include "backend/cuda/softmax_row.cuh"
 
 // The two kernels that walk over rows for an op, and the choice between them. An op is a small struct:
 //
-//   bool wanted(row)                            whether the row is to be read at all
-//   void skip(team threads…, row)               what to do when not
-//   void run(team, row, held, Shared&)          the work on a held row; every thread of the team comes here
-//   struct Shared                               its shared memory
-//   kLight                                      few registers beside the held row: two blocks fit a multiprocessor
+//   Info, info(row), wanted(info)       what it needs to know of a row, and whether the row is to be read at all
+//   skip<W>(row, begin, end)            what to do with these columns when not
+//   peek(info, held)                    a value of the row that one thread picks out
+//   run(team, row, info, peeked, held, shared)   the work; every thread of the team comes here, one per block has
+//   peeked Shared                              shared memory for it kLight                              few registers
+//   beside the held row: two blocks fit a multiprocessor
 namespace tigon::cuda {
+
+inline constexpr int kMaxColumns = 1 << 30;
 
 // Blocks per multiprocessor that leave a thread registers for NV vectors.
 constexpr int row_blocks_for(int held, bool light) { return light && held <= 5 ? 2 : 1; }
@@ -22,56 +24,86 @@ constexpr int row_blocks_for(int held, bool light) { return light && held <= 5 ?
 // A block per row.
 template <class T, int W, int NV, class Op>
 __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
-    row_kernel(const Op op, Rows<const T> x, int64_t rows, int64_t columns) {
+    row_kernel(const Op op, Rows<const T> x, int64_t rows, int columns) {
   __shared__ typename Op::Shared shared;
+  __shared__ Team::Shared team_shared;
+  Team team(1, 0, team_shared);
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
-    if (!op.wanted(i)) {
+    const auto info = op.info(i);
+    if (!op.wanted(info)) {
       op.template skip<W>(i, 0, columns);
       continue;
     }
     const HeldRow<T, W, NV> held(x.at(i), 0, columns);
-    op.run(Team(1, 0), i, held, shared);
+    const float peeked = threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
+    op.run(team, i, info, peeked, held, shared);
     __syncthreads();  // before `shared` is used again
   }
 }
 
-// A cluster per row, on a grid that stays: while one row is worked on, the next two are on their way. Needs sm_90.
+// A cluster per row, on a grid that stays: one thread asks the copy engine for a block's segment of a row, two rows
+// ahead, so that memory never waits for arithmetic or for the team. Needs sm_90.
 template <class T, int NV, class Op>
 __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
-    row_team_kernel(const Op op, Rows<const T> x, int64_t rows, int64_t columns, unsigned blocks, int64_t segment) {
+    row_team_kernel(const Op op, Rows<const T> x, int64_t rows, int columns, unsigned blocks, int segment) {
   constexpr int W = kLanes<T>;
-  extern __shared__ uint4 slots[];
-  __shared__ RowStream::Shared stream_shared;
+  using Info = typename Op::Info;
+  extern __shared__ uint4 slots[];  // two segments
+  __shared__ uint64_t arrived[2];
+  __shared__ Info infos[2];
   __shared__ typename Op::Shared shared[2];  // used in turn: a block is at most one wanted row ahead of the others
-  const Team team(blocks, blockIdx.x % blocks);
-  const int64_t begin = min(columns, blockIdx.x % blocks * segment), end = min(columns, begin + segment);
+  __shared__ Team::Shared team_shared;
+  if (threadIdx.x == 0) {
+    init_barrier(&arrived[0]);
+    init_barrier(&arrived[1]);
+    fence_barriers();
+  }
+  const unsigned rank = blockIdx.x % blocks;
   const int64_t step = gridDim.x / blocks;
+  const int begin = min(columns, static_cast<int>(rank) * segment), end = min(columns, begin + segment);
   const auto bytes = static_cast<uint32_t>((end - begin + W - 1) / W * 16);
-  RowStream stream(stream_shared, slots, static_cast<uint32_t>(segment * static_cast<int64_t>(sizeof(T))));
-  const auto ask = [&](int64_t i, int slot) {
-    if (threadIdx.x == 0 && bytes > 0 && i < rows && op.wanted(i)) stream.ask(slot, x.at(i) + begin, bytes);
+  const auto slot = [&](int turn) { return reinterpret_cast<T*>(slots) + turn * segment; };
+  // By one thread: a row that nobody wants arrives without bytes.
+  const auto ask = [&](int64_t i, const Info& info, int turn) {
+    if (i >= rows) return;
+    infos[turn] = info;
+    const uint32_t wanted = op.wanted(info) ? bytes : 0;
+    expect_bytes(&arrived[turn], wanted);
+    if (wanted > 0) copy_bulk(slot(turn), x.at(i) + begin, wanted, &arrived[turn]);
   };
+  const auto info_of = [&](int64_t i) { return i < rows ? op.info(i) : Info{}; };
   int64_t i = blockIdx.x / blocks;
-  ask(i, 0);
-  ask(i + step, 1);
+  Info later{};  // of the row after the two on their way: known before it is needed
+  if (threadIdx.x == 0) {
+    ask(i, info_of(i), 0);
+    ask(i + step, info_of(i + step), 1);
+    later = info_of(i + 2 * step);
+  }
   __syncthreads();  // the barriers stand
-  int buffer = 0;
+  Team team(blocks, rank, team_shared);
+  uint32_t phase = 0, buffer = 0;
   for (int turn = 0; i < rows; i += step, turn ^= 1) {
-    if (!op.wanted(i)) {
+    wait_barrier(&arrived[turn], phase);
+    phase ^= static_cast<uint32_t>(turn);
+    const Info info = infos[turn];
+    const bool wanted = op.wanted(info);
+    const HeldRow<T, W, NV> held(slot(turn), begin, wanted ? end : begin);
+    const float peeked = wanted && threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
+    __syncthreads();  // everyone has read the slot
+    if (threadIdx.x == 0) {
+      ask(i + 2 * step, later, turn);
+      later = info_of(i + 3 * step);
+    }
+    if (!wanted) {
       op.template skip<W>(i, begin, end);
-      ask(i + 2 * step, turn);
       continue;
     }
-    if (bytes > 0) stream.wait(turn);
-    const HeldRow<T, W, NV> held(reinterpret_cast<const T*>(stream.slot(turn)), begin, end);
-    __syncthreads();  // everyone has read the slot
-    ask(i + 2 * step, turn);
-    op.run(team, i, held, shared[buffer]);
+    op.run(team, i, info, peeked, held, shared[buffer]);
     buffer ^= 1;
   }
 }
 
-// How a kernel with clusters runs best on a device: asked once.
+// How many clusters of a kernel a device holds at a time; asked once.
 template <class Kernel>
 unsigned resident_clusters(Kernel kernel, Device device, const cudaLaunchConfig_t& config) {
   static std::mutex mutex;
@@ -91,8 +123,9 @@ unsigned resident_clusters(Kernel kernel, Device device, const cudaLaunchConfig_
 
 template <class T, int NV, class Op>
 void launch_teams(const Context& ctx, const char* where, const Op& op, const Tensor& x, unsigned blocks) {
-  const int64_t rows = x.sizes[0], columns = x.sizes[1];
-  const int64_t segment = round_up(divide_up(columns, blocks), 128 / static_cast<int64_t>(sizeof(T)));
+  const int64_t rows = x.sizes[0];
+  const auto columns = static_cast<int>(x.sizes[1]);
+  const auto segment = static_cast<int>(round_up(divide_up(columns, blocks), 128 / static_cast<int64_t>(sizeof(T))));
   const auto kernel = row_team_kernel<T, NV, Op>;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
@@ -100,7 +133,7 @@ void launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kRowThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(kStreamSlots * segment) * sizeof(T);
+  config.dynamicSmemBytes = 2 * static_cast<size_t>(segment) * sizeof(T);
   config.stream = stream_of(ctx);
   config.attrs = &cluster;
   config.numAttrs = 1;
@@ -114,7 +147,14 @@ void launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
 template <class T, class Op>
 void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor& x, bool aligned, bool padded) {
   constexpr int W = kLanes<T>;
-  const int64_t rows = x.sizes[0], columns = x.sizes[1];
+  if (x.sizes[1] > kMaxColumns) {
+    throw Error(ErrorCode::unsupported, {.where = where,
+                                         .what = "a row is too long for a GPU",
+                                         .expected = "at most " + std::to_string(kMaxColumns) + " columns",
+                                         .got = std::to_string(x.sizes[1])});
+  }
+  const int64_t rows = x.sizes[0];
+  const auto columns = static_cast<int>(x.sizes[1]);
   const auto grid = static_cast<unsigned>(std::min(rows, kMaxGridX));
   const auto threads_for = [](int64_t vectors) {
     return static_cast<unsigned>(power_of_two_for(divide_up(vectors, 4), 32, kRowThreads));

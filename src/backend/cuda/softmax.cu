@@ -6,40 +6,47 @@ namespace tigon::cuda {
 
 namespace {
 
-template <class T>
-struct SoftmaxForward {
-  struct Shared {
-    MaxSum parts[kMaxTeam * kRowWarps];
-  };
+// The row op of one that wants them all.
+struct EveryRow {
+  struct Info {};
+  struct Shared {};
   static constexpr bool kLight = true;
 
+  __device__ __forceinline__ Info info(int64_t) const { return {}; }
+  __device__ __forceinline__ bool wanted(Info) const { return true; }
+  template <class Held>
+  __device__ __forceinline__ float peek(Info, const Held&) const {
+    return 0.0f;
+  }
+  template <int W>
+  __device__ __forceinline__ void skip(int64_t, int, int) const {}
+};
+
+template <class T>
+struct SoftmaxForward : EveryRow {
   Rows<T> y;
   float scale;
 
-  __device__ __forceinline__ bool wanted(int64_t) const { return true; }
-  template <int W>
-  __device__ __forceinline__ void skip(int64_t, int64_t, int64_t) const {}
-
   template <int W, int NV>
-  __device__ __forceinline__ void run(const Team& team, int64_t i, const HeldRow<T, W, NV>& row, Shared& shared) const {
+  __device__ __forceinline__ void run(Team& team, int64_t i, Info, float, const HeldRow<T, W, NV>& row, Shared&) const {
     MaxSum mine = no_max_sum();
     if (scale > 0) {
       mine.max = __fmul_rn(row.largest(), scale);
     } else {  // the order turns round
-      row.for_each([&](int64_t, const float(&v)[W]) {
+      row.for_each([&](int, const float(&v)[W]) {
 #pragma unroll
         for (int k = 0; k < W; ++k) mine.max = fmaxf(mine.max, __fmul_rn(v[k], scale));
       });
     }
     const float own = mine.shift();
-    row.for_each([&](int64_t, const float(&v)[W]) {
+    row.for_each([&](int, const float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) mine.sum += exp_from<T>(__fmul_rn(v[k], scale), own);
     });
-    const MaxSum all = team.reduce(mine, no_max_sum(), JoinMaxSum(), shared.parts);
+    const MaxSum all = team.join(mine);
     const float shift = all.shift(), inverse = 1.0f / all.sum;
     T* out = y.at(i);
-    row.for_each([&](int64_t j, float(&v)[W]) {
+    row.for_each([&](int j, float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) v[k] = exp_from<T>(__fmul_rn(v[k], scale), shift) * inverse;
       store<W>(out + j, v);
@@ -48,33 +55,24 @@ struct SoftmaxForward {
 };
 
 template <class T>
-struct SoftmaxBackward {
-  struct Shared {
-    float parts[kMaxTeam * kRowWarps];
-  };
-  static constexpr bool kLight = true;
-
+struct SoftmaxBackward : EveryRow {
   Rows<const T> dy;
   Rows<T> dx;
   float scale;
 
-  __device__ __forceinline__ bool wanted(int64_t) const { return true; }
-  template <int W>
-  __device__ __forceinline__ void skip(int64_t, int64_t, int64_t) const {}
-
   template <int W, int NV>
-  __device__ __forceinline__ void run(const Team& team, int64_t i, const HeldRow<T, W, NV>& y, Shared& shared) const {
+  __device__ __forceinline__ void run(Team& team, int64_t i, Info, float, const HeldRow<T, W, NV>& y, Shared&) const {
     const T* gradient = dy.at(i);
     float dot = 0.0f;
-    y.for_each([&](int64_t j, const float(&v)[W]) {
+    y.for_each([&](int j, const float(&v)[W]) {
       float g[W];
       load<W>(gradient + j, g);
 #pragma unroll
       for (int k = 0; k < W; ++k) dot = fmaf(g[k], v[k], dot);
     });
-    dot = team.reduce(dot, 0.0f, Sum(), shared.parts);
+    dot = team.join({0.0f, dot}).sum;
     T* out = dx.at(i);
-    y.for_each([&](int64_t j, float(&v)[W]) {
+    y.for_each([&](int j, float(&v)[W]) {
       float g[W];
       load<W>(gradient + j, g);
 #pragma unroll
@@ -91,8 +89,8 @@ void softmax_forward(const Context& ctx, const ops::SoftmaxForward& args) {
   const DeviceGuard guard(ctx);
   dispatch("softmax_forward", args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    run_rows<T>(ctx, "softmax_forward", SoftmaxForward<T>{rows_of<T>(args.y), static_cast<float>(args.scale)}, args.x,
-                rows_aligned(args.x, args.y), false);
+    run_rows<T>(ctx, "softmax_forward", SoftmaxForward<T>{{}, rows_of<T>(args.y), static_cast<float>(args.scale)},
+                args.x, rows_aligned(args.x, args.y), false);
   });
 }
 
@@ -101,7 +99,7 @@ void softmax_backward(const Context& ctx, const ops::SoftmaxBackward& args) {
   const DeviceGuard guard(ctx);
   dispatch("softmax_backward", args.y.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const SoftmaxBackward<T> op{rows_of<const T>(args.dy), rows_of<T>(args.dx), static_cast<float>(args.scale)};
+    const SoftmaxBackward<T> op{{}, rows_of<const T>(args.dy), rows_of<T>(args.dx), static_cast<float>(args.scale)};
     run_rows<T>(ctx, "softmax_backward", op, args.y, rows_aligned(args.dy, args.y, args.dx), false);
   });
 }

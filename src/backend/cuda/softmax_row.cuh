@@ -2,6 +2,7 @@
 
 #include <cooperative_groups.h>
 
+#include "backend/cuda/barrier.cuh"
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
@@ -15,118 +16,7 @@ inline constexpr int kRowThreads = 512;
 inline constexpr int kRowWarps = kRowThreads / 32;
 inline constexpr int kMaxTeam = 8;
 
-// The blocks that share a row. Reductions give every thread the result, in an order fixed by the shape.
-class Team {
- public:
-  __device__ __forceinline__ Team(unsigned blocks, unsigned rank) : blocks_(blocks), rank_(rank) {}
-
-  __device__ __forceinline__ bool first_thread() const { return rank_ == 0 && threadIdx.x == 0; }
-
-  // `parts` is shared memory for this one call alone: a block may still be reading it when another is past the call.
-  template <class V, class Combine>
-  __device__ __forceinline__ V reduce(V mine, V identity, Combine combine, V (&parts)[kMaxTeam * kRowWarps]) const {
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    mine = warp_reduce(mine, combine);
-    if (blocks_ == 1) {
-      if (lane == 0) parts[warp] = mine;
-      __syncthreads();
-    } else {
-#if __CUDA_ARCH__ >= 900
-      // Each warp leaves its result with every block of the team, so that one barrier is enough.
-      const auto cluster = cooperative_groups::this_cluster();
-      if (lane < blocks_) cluster.map_shared_rank(parts, lane)[rank_ * warps + warp] = mine;
-      cluster.sync();
-#endif
-    }
-    V all = identity;
-    for (unsigned i = lane; i < blocks_ * warps; i += 32) all = combine(all, parts[i]);
-    return warp_reduce(all, combine);
-  }
-
- private:
-  unsigned blocks_, rank_;
-};
-
 __device__ __forceinline__ float lowest() { return __int_as_float(static_cast<int>(0xff800000u)); }  // −infinity
-
-// A thread's part of columns [begin, end) of a row: vectors of W elements, the first NV of them in registers as stored,
-// the rest (if any) read again for each pass. Elements past the end, which a padded row has, count as −infinity.
-template <class T, int W, int NV>
-class HeldRow {
- public:
-  // `data`: where column `begin` is.
-  __device__ __forceinline__ HeldRow(const T* data, int64_t begin, int64_t end)
-      : data_(data), begin_(begin), end_(end), first_(begin + int64_t{threadIdx.x} * W) {
-#pragma unroll
-    for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step() < end_) held_[i] = fetch(first_ + i * step());
-    }
-  }
-  __device__ __forceinline__ int64_t end() const { return end_; }
-
-  // f(column, values) for each vector of this thread, by rising column. f may overwrite the vector it was given.
-  template <class F>
-  __device__ __forceinline__ void for_each(F&& f) const {
-    for_each_raw([&](int64_t j, const Raw<T, W>& raw) {
-      float values[W];
-      unpack<T, W>(raw, values);
-      f(j, values);
-    });
-  }
-
-  // The largest element of this thread; passes over NaN.
-  __device__ __forceinline__ float largest() const {
-    if constexpr (W == 1 || std::is_same_v<T, float>) {
-      float top = lowest();
-      for_each([&](int64_t, const float(&v)[W]) {
-#pragma unroll
-        for (int k = 0; k < W; ++k) top = fmaxf(top, v[k]);
-      });
-      return top;
-    } else {  // two at a time
-      using Pair = std::conditional_t<std::is_same_v<T, bf16>, __nv_bfloat162, __half2>;
-      uint32_t bits = std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;  // −infinity
-      for_each_raw([&](int64_t, const Raw<T, W>& raw) {
-        const auto* words = reinterpret_cast<const uint32_t*>(&raw);
-#pragma unroll
-        for (int k = 0; k < W / 2; ++k) {
-          const Pair larger = __hmax2(*reinterpret_cast<const Pair*>(&bits), *reinterpret_cast<const Pair*>(&words[k]));
-          bits = *reinterpret_cast<const uint32_t*>(&larger);
-        }
-      });
-      const Pair pair = *reinterpret_cast<const Pair*>(&bits);
-      return fmaxf(__low2float(pair), __high2float(pair));
-    }
-  }
-
- private:
-  __device__ __forceinline__ static int64_t step() { return int64_t{blockDim.x} * W; }
-  __device__ __forceinline__ Raw<T, W> fetch(int64_t j) const {
-    Raw<T, W> raw = load_raw<W>(data_ + (j - begin_));
-    if (W > 1 && j + W > end_) {
-      float values[W];
-      unpack<T, W>(raw, values);
-#pragma unroll
-      for (int k = 0; k < W; ++k) {
-        if (j + k >= end_) values[k] = lowest();
-      }
-      raw = pack<T, W>(values);
-    }
-    return raw;
-  }
-  template <class F>
-  __device__ __forceinline__ void for_each_raw(F&& f) const {
-#pragma unroll
-    for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step() < end_) f(first_ + i * step(), held_[i]);
-    }
-    for (int64_t j = first_ + NV * step(); j < end_; j += step()) f(j, fetch(j));
-  }
-
-  const T* data_;
-  int64_t begin_, end_, first_;
-  Raw<T, W> held_[NV];
-};
 
 // e^(x − shift) for x <= shift: within 2 ulp for f32; for 16-bit storage a few f32 ulp of the larger terms, at two
 // instructions.
@@ -171,5 +61,171 @@ __device__ __forceinline__ MaxSum warp_reduce(MaxSum mine, JoinMaxSum) {
   const float largest = warp_reduce(mine.max, Max());
   return {largest, warp_reduce(mine.sum_under(largest), Sum())};
 }
+
+// The blocks that share a row. Reductions give every thread the result, in an order fixed by the shape.
+class Team {
+ public:
+  struct Shared {
+    uint64_t arrived[2];  // barriers of the hardware, used in turn, as are the parts: a warp is at most one join ahead
+    MaxSum parts[2][kMaxTeam * kRowWarps];
+  };
+
+  // More than one block: sm_90 alone. Every thread of every block comes here.
+  __device__ __forceinline__ Team(unsigned blocks, unsigned rank, Shared& shared)
+      : blocks_(blocks), rank_(rank), shared_(shared) {
+    if (blocks_ == 1) return;
+    if (threadIdx.x == 0) {
+      for (uint64_t& barrier : shared_.arrived) init_barrier(&barrier);
+      fence_barriers();
+    }
+#if __CUDA_ARCH__ >= 900
+    cooperative_groups::this_cluster().sync();
+#endif
+  }
+
+  __device__ __forceinline__ bool first_thread() const { return rank_ == 0 && threadIdx.x == 0; }
+
+  // The whole team's maximum and sum. Each warp sends its own to every block, whose barrier counts the bytes: a barrier
+  // of the cluster would wait until the last row's stores have reached memory.
+  __device__ __forceinline__ MaxSum join(MaxSum mine) {
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    MaxSum* parts = shared_.parts[turn_];
+    mine = warp_reduce(mine, JoinMaxSum());
+    if (blocks_ == 1) {
+      if (lane == 0) parts[warp] = mine;
+      __syncthreads();
+    } else {
+      uint64_t* barrier = &shared_.arrived[turn_];
+      if (threadIdx.x == 0) expect_bytes(barrier, blocks_ * warps * static_cast<uint32_t>(sizeof(MaxSum)));
+      if (lane < blocks_) send(parts + rank_ * warps + warp, mine, barrier, lane);
+      wait_barrier(barrier, (phases_ >> turn_) & 1u);
+      phases_ ^= 1u << turn_;
+    }
+    MaxSum all = no_max_sum();
+    for (unsigned i = lane; i < blocks_ * warps; i += 32) all = JoinMaxSum()(all, parts[i]);
+    turn_ ^= 1;
+    return warp_reduce(all, JoinMaxSum());
+  }
+
+  // Any other value, with a barrier of the whole team. `parts` is used again only after another reduction.
+  template <class V, class Combine>
+  __device__ __forceinline__ V reduce(V mine, V identity, Combine combine, V (&parts)[kMaxTeam * kRowWarps]) const {
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    mine = warp_reduce(mine, combine);
+    if (blocks_ == 1) {
+      if (lane == 0) parts[warp] = mine;
+      __syncthreads();
+    } else {
+#if __CUDA_ARCH__ >= 900
+      const auto cluster = cooperative_groups::this_cluster();
+      if (lane < blocks_) cluster.map_shared_rank(parts, lane)[rank_ * warps + warp] = mine;
+      cluster.sync();
+#endif
+    }
+    V all = identity;
+    for (unsigned i = lane; i < blocks_ * warps; i += 32) all = combine(all, parts[i]);
+    return warp_reduce(all, combine);
+  }
+
+ private:
+  __device__ __forceinline__ static void send(MaxSum* to, const MaxSum& value, uint64_t* barrier, unsigned block) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n"
+        ".reg .b32 there, counter;\n"
+        "mapa.shared::cluster.u32 there, %0, %4;\n"
+        "mapa.shared::cluster.u32 counter, %1, %4;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [there], {%2, %3}, [counter];\n"
+        "}\n" ::"r"(shared_address(to)),
+        "r"(shared_address(barrier)), "r"(__float_as_uint(value.max)), "r"(__float_as_uint(value.sum)), "r"(block)
+        : "memory");
+#endif
+  }
+
+  unsigned blocks_, rank_;
+  Shared& shared_;
+  uint32_t turn_ = 0, phases_ = 0;
+};
+
+// A thread's part of columns [begin, end) of a row: vectors of W elements, the first NV of them in registers as stored,
+// the rest (if any) read again for each pass. Elements past the end, which a padded row has, count as −infinity.
+template <class T, int W, int NV>
+class HeldRow {
+ public:
+  // `data`: where column `begin` is.
+  __device__ __forceinline__ HeldRow(const T* data, int begin, int end)
+      : data_(data), begin_(begin), end_(end), first_(begin + static_cast<int>(threadIdx.x) * W) {
+#pragma unroll
+    for (int i = 0; i < NV; ++i) {
+      if (first_ + i * step() < end_) held_[i] = fetch(first_ + i * step());
+    }
+  }
+  // One element, from memory: for a single thread, while what the row was read from is still there.
+  __device__ __forceinline__ float peek(int column) const { return load_one(data_ + (column - begin_)); }
+  __device__ __forceinline__ bool holds(int column) const { return column >= begin_ && column < end_; }
+
+  // f(column, values) for each vector of this thread, by rising column. f may overwrite the vector it was given.
+  template <class F>
+  __device__ __forceinline__ void for_each(F&& f) const {
+    for_each_raw([&](int j, const Raw<T, W>& raw) {
+      float values[W];
+      unpack<T, W>(raw, values);
+      f(j, values);
+    });
+  }
+
+  // The largest element of this thread; passes over NaN.
+  __device__ __forceinline__ float largest() const {
+    if constexpr (W == 1 || std::is_same_v<T, float>) {
+      float top = lowest();
+      for_each([&](int, const float(&v)[W]) {
+#pragma unroll
+        for (int k = 0; k < W; ++k) top = fmaxf(top, v[k]);
+      });
+      return top;
+    } else {  // two at a time
+      using Pair = std::conditional_t<std::is_same_v<T, bf16>, __nv_bfloat162, __half2>;
+      uint32_t bits = std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;  // −infinity
+      for_each_raw([&](int, const Raw<T, W>& raw) {
+        const auto* words = reinterpret_cast<const uint32_t*>(&raw);
+#pragma unroll
+        for (int k = 0; k < W / 2; ++k) {
+          const Pair larger = __hmax2(*reinterpret_cast<const Pair*>(&bits), *reinterpret_cast<const Pair*>(&words[k]));
+          bits = *reinterpret_cast<const uint32_t*>(&larger);
+        }
+      });
+      const Pair pair = *reinterpret_cast<const Pair*>(&bits);
+      return fmaxf(__low2float(pair), __high2float(pair));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static int step() { return static_cast<int>(blockDim.x) * W; }
+  __device__ __forceinline__ Raw<T, W> fetch(int j) const {
+    Raw<T, W> raw = load_raw<W>(data_ + (j - begin_));
+    if (W > 1 && j + W > end_) {
+      float values[W];
+      unpack<T, W>(raw, values);
+#pragma unroll
+      for (int k = 0; k < W; ++k) {
+        if (j + k >= end_) values[k] = lowest();
+      }
+      raw = pack<T, W>(values);
+    }
+    return raw;
+  }
+  template <class F>
+  __device__ __forceinline__ void for_each_raw(F&& f) const {
+#pragma unroll
+    for (int i = 0; i < NV; ++i) {
+      if (first_ + i * step() < end_) f(first_ + i * step(), held_[i]);
+    }
+    for (int j = first_ + NV * step(); j < end_; j += step()) f(j, fetch(j));
+  }
+
+  const T* data_;
+  int begin_, end_, first_;
+  Raw<T, W> held_[NV];
+};
 
 }  // namespace tigon::cuda
