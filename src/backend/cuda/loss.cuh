@@ -134,19 +134,24 @@ struct RowGradient {
   int target;
 
   // p_j = e^(x'_j − shift) / sum.
-  __device__ __forceinline__ RowGradient(const LossBatch& batch, int64_t token, int64_t y, float row_shift, float sum,
-                                         float lse)
+  __device__ __forceinline__ RowGradient(const LossBatch& batch, int64_t token, int64_t y, float row_shift, float sum)
       : shift(row_shift), target(static_cast<int>(y)) {
     const float upstream = batch.upstream_of(token);
-    const auto smoothing = static_cast<float>(batch.smoothing);
     const float entropy = upstream * batch.factors->entropy;
-    const float per_class = smoothing / static_cast<float>(batch.vocab);
-    const float of_target =
-        batch.class_weight != nullptr ? (1.0f - smoothing) * batch.class_weight[y] : 1.0f - smoothing;
-    const float z = 2.0f * upstream * batch.factors->z * static_cast<float>(batch.z_loss) * lse;
-    const float all = of_target + per_class * batch.factors->weights;
+    const auto smoothing = static_cast<float>(batch.smoothing);
+    float of_target = 1.0f - smoothing;
+    if (batch.class_weight != nullptr) of_target *= batch.class_weight[y];
+    float all = of_target;
+    every = 0.0f;
+    if (smoothing > 0.0f) {
+      const float per_class = smoothing / static_cast<float>(batch.vocab);
+      all += per_class * batch.factors->weights;
+      every = entropy * per_class;
+    }
+    float z = 0.0f;
+    if (batch.z_loss != 0.0)
+      z = 2.0f * upstream * batch.factors->z * static_cast<float>(batch.z_loss) * (row_shift + logf(sum));
     softmax = fmaf(entropy, all, z) / sum;
-    every = entropy * per_class;
     at_target = entropy * of_target;
   }
 

@@ -7,53 +7,70 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-__device__ LossRow loss_row(int64_t token, int64_t target) {
-  return {static_cast<int32_t>(token), static_cast<int32_t>(target)};
-}
-
-// One block: counts the targets and adds up the weights, each thread its own, then the threads in order; and lists the
-// tokens that count.
+// One block, a run of tokens to each thread: counts the targets and adds up the weights, each thread its own, then the
+// threads in order; and says which row belongs to which token.
 __global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch batch) {
   __shared__ double shared[32];
-  __shared__ int64_t before_warp[32];
+  __shared__ int warp_counts[32];
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t run = (batch.tokens + kThreads - 1) / kThreads;
+  const int64_t begin = min(batch.tokens, threadIdx.x * run), end = min(batch.tokens, begin + run);
   double weights = 0, all_weights = 0;
-  int64_t counted = 0;  // in all rounds so far, in order; the same in every thread
-  for (int64_t begin = 0; begin < batch.tokens; begin += kThreads) {
-    const int64_t i = begin + threadIdx.x;
-    const int64_t y = i < batch.tokens ? batch.target_of(i) : -1;
-    const bool counts = i < batch.tokens && batch.counts(y);
-    if (counts) weights += batch.weight_of(y);
-    const unsigned votes = __ballot_sync(0xffffffffu, counts);
-    if (lane == 0) before_warp[warp] = __popc(votes);
-    __syncthreads();
-    int64_t earlier = counted;
-    for (unsigned w = 0; w < warp; ++w) earlier += before_warp[w];
-    for (unsigned w = 0; w < kThreads / 32; ++w) counted += before_warp[w];
+  int mine = 0;
+#pragma unroll 8
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t y = batch.target_of(i);
+    if (!batch.counts(y)) continue;
+    ++mine;
+    weights += batch.weight_of(y);
+  }
+  int before = mine;  // in the warp, up to and with this thread
+  for (unsigned offset = 1; offset < 32; offset *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, before, offset);
+    if (lane >= offset) before += other;
+  }
+  if (lane == 31) warp_counts[warp] = before;
+  __syncthreads();
+  int in_warps = warp_counts[lane];
+  for (unsigned offset = 1; offset < 32; offset *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, in_warps, offset);
+    if (lane >= offset) in_warps += other;
+  }
+  const int64_t counted = __shfl_sync(0xffffffffu, in_warps, 31);
+  const int earlier = __shfl_sync(0xffffffffu, in_warps, (warp + 31) % 32);
+  int64_t row = (warp > 0 ? earlier : 0) + before - mine;
+#pragma unroll 8
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t y = batch.target_of(i);
+    const bool counts = batch.counts(y);
+    const LossRow made = counts ? LossRow{static_cast<int32_t>(i), static_cast<int32_t>(y)} : LossRow{};
     if (!batch.compact) {
-      if (i < batch.tokens) batch.rows[i] = counts ? loss_row(i, y) : LossRow{};
+      batch.rows[i] = made;
     } else if (counts) {
-      batch.rows[earlier + __popc(votes & ((1u << lane) - 1))] = loss_row(i, y);
+      batch.rows[row++] = made;
     }
-    __syncthreads();
   }
   if (batch.compact) {
     for (int64_t i = counted + threadIdx.x; i < batch.tokens; i += kThreads) batch.rows[i] = {};
   }
   if (batch.smoothing > 0) {
     for (int64_t j = threadIdx.x; j < batch.vocab; j += blockDim.x) all_weights += batch.weight_of(j);
+    all_weights = block_reduce(all_weights, 0.0, Sum(), shared);
   }
   weights = block_reduce(weights, 0.0, Sum(), shared);
-  all_weights = block_reduce(all_weights, 0.0, Sum(), shared);
   if (threadIdx.x != 0) return;
   const double inverse_count = counted > 0 ? 1.0 / static_cast<double>(counted) : 0.0;
-  *batch.factors = {.entropy_scale = !batch.mean    ? 1.0
-                                     : weights != 0 ? 1.0 / weights
-                                                    : 0.0,
-                    .z_scale = batch.mean ? inverse_count : 1.0,
-                    .class_weight_sum = all_weights,
-                    .inverse_count = inverse_count,
-                    .counted = counted};
+  LossFactors factors;
+  factors.entropy_scale = 1.0;
+  if (batch.mean) factors.entropy_scale = weights != 0 ? 1.0 / weights : 0.0;
+  factors.z_scale = batch.mean ? inverse_count : 1.0;
+  factors.class_weight_sum = all_weights;
+  factors.inverse_count = inverse_count;
+  factors.counted = counted;
+  factors.entropy = static_cast<float>(factors.entropy_scale);
+  factors.z = static_cast<float>(factors.z_scale);
+  factors.weights = static_cast<float>(all_weights);
+  *batch.factors = factors;
 }
 
 // Where a token's results go; any may be null.

@@ -51,15 +51,8 @@ __global__ void __launch_bounds__(kRowThreads)
       for (int64_t j = begin; j < columns; j += step) store<W>(to + j, zeros);
       continue;
     }
-    float shift = 0.0f, sum = 1.0f, row_lse = 0.0f;
-    if (lse != nullptr) {
-      shift = row_lse = lse[token];
-    } else {
-      shift = batch.stats[token].soft.shift();
-      sum = batch.stats[token].soft.sum;
-      row_lse = shift + logf(sum);
-    }
-    const RowGradient gradient(batch, token, where.target, shift, sum, row_lse);
+    const MaxSum soft = lse != nullptr ? MaxSum{lse[token], 1.0f} : batch.stats[token].soft;
+    const RowGradient gradient(batch, token, where.target, soft.shift(), soft.sum);
     for (int64_t j = begin; j < columns; j += step) {
       float v[W];
       load<W>(x + j, v);

@@ -28,12 +28,11 @@ struct LossRows : LossOp<T, kPlain> {
     Base::keep_target(where, row, peeked);
     if (team.first_thread() && batch.stats != nullptr) batch.stats[where.token].keep(stats);
     if (dlogits.data == nullptr) return;
-    const float shift = stats.soft.shift(), sum = stats.soft.sum;
-    const RowGradient gradient(batch, where.token, where.target, shift, sum, shift + logf(sum));
+    const RowGradient gradient(batch, where.token, where.target, stats.soft.shift(), stats.soft.sum);
     T* to = dlogits.at(i);
     row.for_each([&](int j, float(&v)[W]) {
       gradient.template apply<T, kPlain>(batch, j, v);
-      store<W>(to + j, v);
+      if (row.inside(j)) store<W>(to + j, v);
     });
   }
 };

@@ -21,6 +21,8 @@ inline constexpr int kMaxColumns = 1 << 30;
 // Blocks per multiprocessor that leave a thread registers for NV vectors.
 constexpr int row_blocks_for(int held, bool light) { return light && held <= 5 ? 2 : 1; }
 
+constexpr int team_blocks_for(int held, bool light) { return light && held * kTeamThreads <= 5 * kRowThreads ? 2 : 1; }
+
 // A block per row.
 template <class T, int W, int NV, class Op>
 __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
@@ -44,7 +46,7 @@ __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
 // A cluster per row, on a grid that stays: one thread asks the copy engine for a block's segment of a row, two rows
 // ahead, so that memory never waits for arithmetic or for the team. Needs sm_90.
 template <class T, int NV, class Op>
-__global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
+__global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     row_team_kernel(const Op op, Rows<const T> x, int64_t rows, int columns, unsigned blocks, int segment) {
   constexpr int W = kLanes<T>;
   using Info = typename Op::Info;
@@ -132,7 +134,7 @@ void launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
   cluster.val.clusterDim = {blocks, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kRowThreads);
+  config.blockDim = dim3(kTeamThreads);
   config.dynamicSmemBytes = 2 * static_cast<size_t>(segment) * sizeof(T);
   config.stream = stream_of(ctx);
   config.attrs = &cluster;
@@ -169,12 +171,13 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
     return check_launch(where);
   }
   if (attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) >= 9) {
+    constexpr int kFactor = kRowThreads / kTeamThreads;
     unsigned blocks = 1;
     while (blocks < kMaxTeam && vectors > int64_t{5} * kRowThreads * blocks) blocks *= 2;
-    const int64_t each = divide_up(vectors, int64_t{kRowThreads} * blocks);
-    if (each <= 4) return launch_teams<T, 4>(ctx, where, op, x, blocks);
-    if (each <= 5) return launch_teams<T, 5>(ctx, where, op, x, blocks);
-    if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks);
+    const int64_t each = divide_up(vectors, int64_t{kTeamThreads} * blocks);
+    if (each <= 4 * kFactor) return launch_teams<T, 4 * kFactor>(ctx, where, op, x, blocks);
+    if (each <= 5 * kFactor) return launch_teams<T, 5 * kFactor>(ctx, where, op, x, blocks);
+    if (each <= 10 * kFactor) return launch_teams<T, 10 * kFactor>(ctx, where, op, x, blocks);
   }
   row_kernel<T, W, 12, Op><<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
   check_launch(where);

@@ -49,7 +49,7 @@ struct SoftmaxForward : EveryRow {
     row.for_each([&](int j, float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) v[k] = exp_from<T>(__fmul_rn(v[k], scale), shift) * inverse;
-      store<W>(out + j, v);
+      if (row.inside(j)) store<W>(out + j, v);
     });
   }
 };
@@ -65,6 +65,7 @@ struct SoftmaxBackward : EveryRow {
     const T* gradient = dy.at(i);
     float dot = 0.0f;
     y.for_each([&](int j, const float(&v)[W]) {
+      if (!y.inside(j)) return;
       float g[W];
       load<W>(gradient + j, g);
 #pragma unroll
@@ -73,6 +74,7 @@ struct SoftmaxBackward : EveryRow {
     dot = team.join({0.0f, dot}).sum;
     T* out = dx.at(i);
     y.for_each([&](int j, float(&v)[W]) {
+      if (!y.inside(j)) return;
       float g[W];
       load<W>(gradient + j, g);
 #pragma unroll

@@ -13,6 +13,10 @@
 namespace tigon::cuda {
 
 inline constexpr int kRowThreads = 512;
+#ifndef TIGON_TEAM_THREADS
+#define TIGON_TEAM_THREADS 256
+#endif
+inline constexpr int kTeamThreads = TIGON_TEAM_THREADS;
 inline constexpr int kRowWarps = kRowThreads / 32;
 inline constexpr int kMaxTeam = 8;
 
@@ -148,18 +152,28 @@ class Team {
 };
 
 // A thread's part of columns [begin, end) of a row: vectors of W elements, the first NV of them in registers as stored,
-// the rest (if any) read again for each pass. Elements past the end, which a padded row has, count as −infinity.
+// the rest (if any) read again for each pass. What lies past the end, in a held vector, is −infinity: passes need not
+// ask where they are, and their code has no branches.
 template <class T, int W, int NV>
 class HeldRow {
  public:
   // `data`: where column `begin` is.
   __device__ __forceinline__ HeldRow(const T* data, int begin, int end)
       : data_(data), begin_(begin), end_(end), first_(begin + static_cast<int>(threadIdx.x) * W) {
+    const float nothing[1] = {lowest()};
+    const Raw<T, 1> none = pack<T, 1>(nothing);
 #pragma unroll
     for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step() < end_) held_[i] = fetch(first_ + i * step());
+      held_[i] = repeat(none);
+      if (inside(first_ + i * step())) held_[i] = load_raw<W>(data_ + (first_ - begin_ + i * step()));
+    }
+    if (W > 1 && end_ % W != 0) {  // the last vector of a padded row
+#pragma unroll
+      for (int i = 0; i < NV; ++i) held_[i] = trimmed(first_ + i * step(), held_[i]);
     }
   }
+
+  __device__ __forceinline__ bool inside(int column) const { return column < end_; }
   // One element, from memory: for a single thread, while what the row was read from is still there.
   __device__ __forceinline__ float peek(int column) const { return load_one(data_ + (column - begin_)); }
   __device__ __forceinline__ bool holds(int column) const { return column >= begin_ && column < end_; }
@@ -185,42 +199,48 @@ class HeldRow {
       return top;
     } else {  // two at a time
       using Pair = std::conditional_t<std::is_same_v<T, bf16>, __nv_bfloat162, __half2>;
-      uint32_t bits = std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;  // −infinity
+      uint32_t bits[4];
+#pragma unroll
+      for (uint32_t& b : bits) b = std::is_same_v<T, bf16> ? 0xff80ff80u : 0xfc00fc00u;  // −infinity
+      const auto larger = [](uint32_t x, uint32_t y) {
+        const Pair pair = __hmax2(*reinterpret_cast<const Pair*>(&x), *reinterpret_cast<const Pair*>(&y));
+        return *reinterpret_cast<const uint32_t*>(&pair);
+      };
       for_each_raw([&](int, const Raw<T, W>& raw) {
         const auto* words = reinterpret_cast<const uint32_t*>(&raw);
 #pragma unroll
-        for (int k = 0; k < W / 2; ++k) {
-          const Pair larger = __hmax2(*reinterpret_cast<const Pair*>(&bits), *reinterpret_cast<const Pair*>(&words[k]));
-          bits = *reinterpret_cast<const uint32_t*>(&larger);
-        }
+        for (int k = 0; k < W / 2; ++k) bits[k] = larger(bits[k], words[k]);
       });
-      const Pair pair = *reinterpret_cast<const Pair*>(&bits);
+      const uint32_t all = larger(larger(bits[0], bits[1]), larger(bits[2], bits[3]));
+      const Pair pair = *reinterpret_cast<const Pair*>(&all);
       return fmaxf(__low2float(pair), __high2float(pair));
     }
   }
 
  private:
   __device__ __forceinline__ static int step() { return static_cast<int>(blockDim.x) * W; }
-  __device__ __forceinline__ Raw<T, W> fetch(int j) const {
-    Raw<T, W> raw = load_raw<W>(data_ + (j - begin_));
-    if (W > 1 && j + W > end_) {
-      float values[W];
-      unpack<T, W>(raw, values);
+  __device__ __forceinline__ static Raw<T, W> repeat(const Raw<T, 1>& one) {
+    Raw<T, W> all;
+    auto* elements = reinterpret_cast<Raw<T, 1>*>(&all);
 #pragma unroll
-      for (int k = 0; k < W; ++k) {
-        if (j + k >= end_) values[k] = lowest();
-      }
-      raw = pack<T, W>(values);
+    for (int k = 0; k < W; ++k) elements[k] = one;
+    return all;
+  }
+  __device__ __forceinline__ Raw<T, W> trimmed(int j, const Raw<T, W>& raw) const {
+    if (j + W <= end_) return raw;
+    float values[W];
+    unpack<T, W>(raw, values);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      if (!inside(j + k)) values[k] = lowest();
     }
-    return raw;
+    return pack<T, W>(values);
   }
   template <class F>
   __device__ __forceinline__ void for_each_raw(F&& f) const {
 #pragma unroll
-    for (int i = 0; i < NV; ++i) {
-      if (first_ + i * step() < end_) f(first_ + i * step(), held_[i]);
-    }
-    for (int j = first_ + NV * step(); j < end_; j += step()) f(j, fetch(j));
+    for (int i = 0; i < NV; ++i) f(first_ + i * step(), held_[i]);
+    for (int j = first_ + NV * step(); j < end_; j += step()) f(j, trimmed(j, load_raw<W>(data_ + (j - begin_))));
   }
 
   const T* data_;
