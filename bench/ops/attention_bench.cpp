@@ -1,4 +1,5 @@
 #include "op_case.hpp"
+#include "tigon/core/error.hpp"
 
 namespace tigon::bench {
 
@@ -8,7 +9,8 @@ struct AttentionSizes {
   int64_t batch, seq, heads, kv_heads, dim;
 };
 
-OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const std::string& flags) {
+OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const std::string& flags,
+                      bool deterministic = true) {
   OpCase c;
   c.op = "attention";
   c.shape = std::to_string(n.batch) + "x" + std::to_string(n.seq) + "x" + std::to_string(n.heads) + "x" +
@@ -34,7 +36,8 @@ OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const 
                                   .dk = t["dk"],
                                   .dv = t["dv"],
                                   .scale = scale,
-                                  .causal = causal};
+                                  .causal = causal,
+                                  .deterministic = deterministic};
   };
   c.forward = [=](const Context& ctx, const Tensors& t) { ops::attention_forward(ctx, forward_args(t)); };
   c.backward = [=](const Context& ctx, const Tensors& t) { ops::attention_backward(ctx, backward_args(t)); };
@@ -60,14 +63,29 @@ OpCase attention_case(const AttentionSizes& n, bool causal, double scale, const 
   return c;
 }
 
+// "2x1024x16x4x64", and ":racing" after it lets backward differ from run to run where that is faster.
+OpCase case_from(const std::string& text, const std::string& help) {
+  const size_t colon = text.find(':');
+  const auto n = parse_shape("attention", text.substr(0, colon), 5, help);
+  if (colon == std::string::npos) return attention_case({n[0], n[1], n[2], n[3], n[4]}, true, 0.0, "");
+  const std::string option = text.substr(colon);
+  if (option != ":racing") {
+    throw Error(ErrorCode::invalid_argument, {.where = "attention",
+                                              .what = "the shape has an option that is not known",
+                                              .expected = help,
+                                              .got = option.substr(1)});
+  }
+  OpCase c = attention_case({n[0], n[1], n[2], n[3], n[4]}, true, 0.0, "", false);
+  c.shape += option;
+  return c;
+}
+
 }  // namespace
 
 OpTable attention_table() {
-  OpTable table{.op = "attention", .shape_help = "BATCHxSEQxHEADSxKVHEADSxD", .bench_shapes = {"2x1024x16x4x64"}};
-  table.make = [help = table.shape_help](const std::string& text) {
-    const auto n = parse_shape("attention", text, 5, help);
-    return attention_case({n[0], n[1], n[2], n[3], n[4]}, true, 0.0, "");
-  };
+  OpTable table{
+      .op = "attention", .shape_help = "BATCHxSEQxHEADSxKVHEADSxD[:racing]", .bench_shapes = {"2x1024x16x4x64"}};
+  table.make = [help = table.shape_help](const std::string& text) { return case_from(text, help); };
   for (const AttentionSizes& n : {AttentionSizes{1, 1, 1, 1, 1},
                                   {1, 1, 4, 2, 8},
                                   {2, 5, 3, 1, 7},

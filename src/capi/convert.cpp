@@ -275,7 +275,8 @@ ops::AttentionBackward convert(const tigon_attention_backward_args& a, const Arg
           .dk = in.tensor(a.dk),
           .dv = in.tensor(a.dv),
           .scale = a.scale,
-          .causal = a.causal != 0};
+          .causal = a.causal != 0,
+          .deterministic = a.deterministic != 0};
 }
 
 ops::Adamw convert(const tigon_adamw_args& a, const Arguments& in) {

@@ -48,5 +48,10 @@ TEST_F(GpuShapes, GatesCoverEveryElement) {
   check("geglu", {"70x11008", "17x1376", "300x8"});
 }
 
+TEST_F(GpuShapes, CrossEntropySeesTheWholeVocabulary) {
+  check("cross_entropy",
+        {"1x32000", "17x32000", "1x50257", "17x50257", "1x151936", "17x151936", "1x256000", "5x256000"});
+}
+
 }  // namespace
 }  // namespace tigon::test

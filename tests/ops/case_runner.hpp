@@ -80,7 +80,7 @@ void check_thread_counts(const bench::OpCase& op_case, DType dtype);
 void check_plan(const bench::OpCase& op_case, DType dtype, Variant variant);
 
 // On a GPU. Why the device cannot run this case: no GPU, or an op that its backend lacks; empty when it can.
-std::string cannot_run(const bench::OpCase& op_case, Variant variant, Device device);
+std::string cannot_run(const bench::OpCase& op_case, Variant variant, Device device, DType dtype = DType::bf16);
 // Scratch is planned and lies in GPU memory filled with NaN; results are compared with the reference on the CPU.
 void check_on_device(const bench::OpCase& op_case, DType dtype, Variant variant, Layout layout, Device device);
 void check_full_call_on_device(const bench::OpCase& op_case, DType dtype, Device device);

@@ -1,18 +1,22 @@
 // fused_linear_cross_entropy. The tokens that count are listed first, on the device, and taken in chunks:
 //
-//   rows = x of the chunk    logits = rows·Wᵀ + b    loss, and dlogits in place    dW += dlogitsᵀ·rows    dx =
-//   dlogits·W
+//   rows = x of the chunk      logits = rows·Wᵀ + b      loss, and dlogits in place
+//   dW += dlogitsᵀ·rows        dx = dlogits·W
 //
-// The host never learns how many tokens count: chunks past the last of them work on rows of zeros.
+// The host never learns how many tokens count: the device skips the chunks past the last of them. The chunk that holds
+// the last of them is filled up with rows of zeros.
 //
 // The lean walk keeps no chunk of whole logits: it goes twice over panels of the vocabulary, first for each row's
 // softmax, then for the gradient. That is a fourth product for a fraction of the memory.
 #include <algorithm>
 
+#include "backend/cuda/capture.cuh"
 #include "backend/cuda/column_sums.hpp"
+#include "backend/cuda/conditional.hpp"
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/lib/gemm.hpp"
 #include "backend/cuda/loss.cuh"
+#include "tigon/memory/arena.hpp"
 
 namespace tigon::cuda {
 
@@ -130,22 +134,29 @@ class Walk {
 
   void run() {
     const DeviceGuard guard(ctx_);
-    if (!ctx_.measuring()) {
-      loss_count(ctx_, batch_);
-      clear_uncounted_dx();
-    }
     const Parts chunks(tokens_, chunk_);
-    for (int64_t c = 0; c < chunks.count; ++c) {
-      const int64_t begin = chunks.begin(c), rows = chunks.end(c) - begin;
-      gather(begin, rows);
-      if (args_.chunk.lean) {
-        panels(begin, rows, c == 0);
-      } else {
-        whole_rows(begin, rows, c == 0);
-      }
+    const Buffer scratch = ctx_.scratch("flce_chunk", scratch_of(chunks));
+    if (ctx_.measuring()) return;
+    loss_count(ctx_, batch_);
+    clear_uncounted_dx();
+    // Recorded chunks run when their scratch was given back: it comes out of one block, which stays.
+    StackArena arena(scratch.data(), scratch.bytes());
+    const auto run_chunk = [&](Context ctx, int64_t c) {
+      ctx.memory = &arena;
+      chunk(ctx, chunks, c);
+    };
+    std::vector<Part> rest;
+    for (int64_t c = 1; c < chunks.count; ++c) {
+      rest.push_back({.begin = chunks.begin(c), .run = [=](const Context& ctx) { run_chunk(ctx, c); }});
+    }
+    if (chunks.count > 0) run_chunk(ctx_, 0);
+    if (gemm_tunes() && !is_capturing(stream_of(ctx_))) {  // recorded products are not tuned
+      for (const Part& part : rest) part.run(ctx_);
+    } else {
+      run_needed(ctx_, &batch_.factors->counted, rest);
     }
     finish_parameters(chunks.count);
-    if (!ctx_.measuring()) loss_finish(ctx_, batch_, args_.out, args_.options.reduction, losses_.as<float>());
+    loss_finish(ctx_, batch_, args_.out, args_.options.reduction, losses_.as<float>());
   }
 
  private:
@@ -170,10 +181,30 @@ class Walk {
   }
   Tensor rows(int64_t count) const { return rows_.view.slice(0, 0, count); }
 
-  void product(Gemm args) const {
+  // What the ops inside a chunk take for themselves. All chunks have as many rows, but the last.
+  int64_t scratch_of(const Parts& chunks) const {
+    StackArena arena = StackArena::measuring_arena();
+    Context ctx = ctx_;
+    ctx.memory = &arena;
+    if (chunks.count > 0) chunk(ctx, chunks, 0);
+    if (chunks.count > 1) chunk(ctx, chunks, chunks.count - 1);
+    return arena.bytes_needed();
+  }
+
+  void chunk(const Context& ctx, const Parts& chunks, int64_t c) const {
+    const int64_t begin = chunks.begin(c), rows = chunks.end(c) - begin;
+    gather(ctx, begin, rows);
+    if (args_.chunk.lean) {
+      panels(ctx, begin, rows, c == 0);
+    } else {
+      whole_rows(ctx, begin, rows, c == 0);
+    }
+  }
+
+  void product(const Context& ctx, Gemm args) const {
     args.workspace = gemm_workspace_.data();
     args.workspace_bytes = kGemmWorkspace;
-    gemm(ctx_, args);
+    gemm(ctx, args);
   }
 
   void clear_uncounted_dx() const {
@@ -186,97 +217,97 @@ class Walk {
     check_launch("fused_linear_cross_entropy");
   }
 
-  void gather(int64_t begin, int64_t count) const {
-    if (ctx_.measuring() || count * hidden_ == 0) return;
+  void gather(const Context& ctx, int64_t begin, int64_t count) const {
+    if (ctx.measuring() || count * hidden_ == 0) return;
     const RowMove move = row_move(args_.x, rows_);
     with_unit(move, [&](auto* unit) {
       gather_kernel<std::remove_pointer_t<decltype(unit)>>
-          <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx_)>>>(batch_, begin, move);
+          <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx)>>>(batch_, begin, move);
     });
     check_launch("fused_linear_cross_entropy");
   }
 
-  void scatter_dx(int64_t begin, int64_t count) const {
-    if (ctx_.measuring() || count * hidden_ == 0) return;
+  void scatter_dx(const Context& ctx, int64_t begin, int64_t count) const {
+    if (ctx.measuring() || count * hidden_ == 0) return;
     const RowMove move = row_move(rows_, args_.dx);
     with_unit(move, [&](auto* unit) {
       scatter_kernel<std::remove_pointer_t<decltype(unit)>>
-          <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx_)>>>(batch_, begin, move);
+          <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx)>>>(batch_, begin, move);
     });
     check_launch("fused_linear_cross_entropy");
   }
 
-  void scatter_dx_sums(int64_t begin, int64_t count) const {
-    if (ctx_.measuring() || count * hidden_ == 0) return;
+  void scatter_dx_sums(const Context& ctx, int64_t begin, int64_t count) const {
+    if (ctx.measuring() || count * hidden_ == 0) return;
     dispatch("fused_linear_cross_entropy", args_.dx.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      scatter_narrow_kernel<T><<<static_cast<unsigned>(count), 256, 0, stream_of(ctx_)>>>(
+      scatter_narrow_kernel<T><<<static_cast<unsigned>(count), 256, 0, stream_of(ctx)>>>(
           batch_, begin, dx_sums_.view.as<float>(), rows_of<T>(args_.dx), hidden_);
     });
     check_launch("fused_linear_cross_entropy");
   }
 
   // dW of some classes, and db.
-  void parameters(const Tensor& dlogits, int64_t first_class, bool first_chunk) const {
+  void parameters(const Context& ctx, const Tensor& dlogits, int64_t first_class, bool first_chunk) const {
     const int64_t end = first_class + dlogits.sizes[1];
     if (args_.dweight) {
       const bool apart = sums_dweight_apart();
       const Tensor& whole = apart ? dweight_sums_.view : args_.dweight;
-      product({.a = dlogits,
-               .b = rows(dlogits.sizes[0]),
-               .c = whole.slice(0, first_class, end),
-               .a_transposed = true,
-               .accumulate = !first_chunk || (args_.accumulate_dweight && !apart)});
+      product(ctx, {.a = dlogits,
+                    .b = rows(dlogits.sizes[0]),
+                    .c = whole.slice(0, first_class, end),
+                    .a_transposed = true,
+                    .accumulate = !first_chunk || (args_.accumulate_dweight && !apart)});
     }
-    if (args_.dbias) column_sums(ctx_, dlogits, dbias_sums_.view.slice(0, first_class, end), !first_chunk);
+    if (args_.dbias) column_sums(ctx, dlogits, dbias_sums_.view.slice(0, first_class, end), !first_chunk);
   }
 
-  void whole_rows(int64_t begin, int64_t count, bool first_chunk) const {
+  void whole_rows(const Context& ctx, int64_t begin, int64_t count, bool first_chunk) const {
     const Tensor block = logits(count, vocab_);
-    product({.a = rows(count), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
-    if (!ctx_.measuring()) loss_rows(ctx_, batch_, begin, block, gradients() ? block : Tensor{}, true);
-    parameters(block, 0, first_chunk);
+    product(ctx, {.a = rows(count), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
+    if (!ctx.measuring()) loss_rows(ctx, batch_, begin, block, gradients() ? block : Tensor{}, true);
+    parameters(ctx, block, 0, first_chunk);
     if (!args_.dx) return;
-    product({.a = block, .b = args_.weight, .c = rows(count)});  // the copy of x is no longer needed
-    scatter_dx(begin, count);
+    product(ctx, {.a = block, .b = args_.weight, .c = rows(count)});  // the copy of x is no longer needed
+    scatter_dx(ctx, begin, count);
   }
 
-  void panels(int64_t begin, int64_t count, bool first_chunk) const {
+  void panels(const Context& ctx, int64_t begin, int64_t count, bool first_chunk) const {
     const Parts panels(vocab_, panel_);
     const auto panel_logits = [&](int64_t p) {
       const int64_t first = panels.begin(p), end = panels.end(p);
       const Tensor block = logits(count, end - first);
-      product({.a = rows(count),
-               .b = args_.weight.slice(0, first, end),
-               .c = block,
-               .bias = args_.bias ? args_.bias.slice(0, first, end) : Tensor{},
-               .b_transposed = true});
+      product(ctx, {.a = rows(count),
+                    .b = args_.weight.slice(0, first, end),
+                    .c = block,
+                    .bias = args_.bias ? args_.bias.slice(0, first, end) : Tensor{},
+                    .b_transposed = true});
       return block;
     };
     for (int64_t p = 0; p < panels.count; ++p) {
       const Tensor block = panel_logits(p);
-      if (!ctx_.measuring()) loss_panel_stats(ctx_, batch_, begin, block, panels.begin(p), true);
+      if (!ctx.measuring()) loss_panel_stats(ctx, batch_, begin, block, panels.begin(p), true);
     }
     if (!gradients()) return;
     for (int64_t p = 0; p < panels.count; ++p) {
       const int64_t first = panels.begin(p), end = panels.end(p);
       const Tensor block = panel_logits(p);
-      if (!ctx_.measuring()) loss_panel_gradient(ctx_, batch_, begin, block, first, nullptr, block, true);
-      parameters(block, first, first_chunk);
+      if (!ctx.measuring()) loss_panel_gradient(ctx, batch_, begin, block, first, nullptr, block, true);
+      parameters(ctx, block, first, first_chunk);
       if (args_.dx) {
-        product({.a = block,
-                 .b = args_.weight.slice(0, first, end),
-                 .c = dx_sums_.view.slice(0, 0, count),
-                 .accumulate = p > 0});
+        product(ctx, {.a = block,
+                      .b = args_.weight.slice(0, first, end),
+                      .c = dx_sums_.view.slice(0, 0, count),
+                      .accumulate = p > 0});
       }
     }
-    if (args_.dx) scatter_dx_sums(begin, count);
+    if (args_.dx) scatter_dx_sums(ctx, begin, count);
   }
 
   // Sums that were kept in f32 reach their tensors; without any token the gradient is 0.
   void finish_parameters(int64_t chunks) const {
     const auto write = [&](const Tensor& sums, const Tensor& out) {
-      if (ctx_.measuring() || out.elements() == 0) return;
+      if (out.elements() == 0) return;
       if (chunks == 0 && args_.accumulate_dweight) return;
       if (chunks == 0) {
         unary(ctx_, {.x = out, .y = out, .alpha = 0.0});

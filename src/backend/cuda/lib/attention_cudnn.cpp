@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backend/cuda/capture.cuh"
 #include "backend/cuda/lib/cudnn_entry.hpp"
 #include "backend/cuda/row_launch.cuh"
 
@@ -31,20 +32,10 @@ struct Plan {
   std::string why_not;
 };
 
+enum class Direction { forward, backward, racing_backward };
+
 // All that a plan may depend on.
 using Key = std::vector<int64_t>;
-
-// For what cuDNN does while it builds a plan (loading code, say), which a thread that records a graph may not.
-class AllowInCapture {
- public:
-  AllowInCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~AllowInCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  AllowInCapture(const AllowInCapture&) = delete;
-  AllowInCapture& operator=(const AllowInCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 // Handles and plans live as long as the process: cuDNN may be gone before our statics are.
 struct Library {
@@ -94,10 +85,14 @@ std::string cannot(const Args& args, int64_t longest, const Others&... others) {
 }
 
 template <class Args>
-Key key_of(const Context& ctx, const Args& args, bool backward, bool stats, std::initializer_list<const Tensor*> all) {
-  Key key{ctx.device.index, static_cast<int64_t>(args.q.dtype),
-          args.causal,      std::bit_cast<int64_t>(scale_of(args.scale, args.q)),
-          backward,         stats};
+Key key_of(const Context& ctx, const Args& args, Direction direction, bool stats,
+           std::initializer_list<const Tensor*> all) {
+  Key key{ctx.device.index,
+          static_cast<int64_t>(args.q.dtype),
+          args.causal,
+          std::bit_cast<int64_t>(scale_of(args.scale, args.q)),
+          static_cast<int64_t>(direction),
+          stats};
   for (const Tensor* t : all) {
     const Layout layout(*t);
     key.insert(key.end(), layout.sizes.begin(), layout.sizes.end());
@@ -147,7 +142,7 @@ void describe(fe::graph::Graph& graph, const ops::AttentionForward& args) {
 
 void describe(fe::graph::Graph& graph, const ops::AttentionBackward& args) {
   auto attributes = attributes_of<fe::graph::SDPA_backward_attributes>(args);
-  attributes.set_deterministic_algorithm(true);
+  attributes.set_deterministic_algorithm(args.deterministic);
   fe::graph::Tensor_attributes lse;
   as_statistics(lse.set_name("lse"), args.q);
   auto [dq, dk, dv] = graph.sdpa_backward(input(graph, "q", kQ, args.q), input(graph, "k", kK, args.k),
@@ -164,7 +159,7 @@ void build(Plan& plan, cudnnHandle_t handle, const Args& args) {
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
   describe(plan.graph, args);
-  const AllowInCapture allow;
+  const AllowInCapture allow;  // building loads code
   fe::error_t status = plan.graph.build(handle, {fe::HeurMode_t::A});
   if (status.is_bad()) {
     plan.why_not = "cuDNN has no plan: " + status.get_message();
@@ -217,7 +212,7 @@ std::string run(const Context& ctx, const Key& key, const Args& args, int64_t mo
 
 std::string attention_forward_cudnn(const Context& ctx, const ops::AttentionForward& args) {
   if (std::string why = cannot(args, 256, args.o); !why.empty()) return why;
-  const Key key = key_of(ctx, args, false, args.lse.present(), {&args.q, &args.k, &args.v, &args.o});
+  const Key key = key_of(ctx, args, Direction::forward, args.lse.present(), {&args.q, &args.k, &args.v, &args.o});
   Pointers pointers{{kQ, args.q.data}, {kK, args.k.data}, {kV, args.v.data}, {kO, args.o.data}};
   if (args.lse) pointers[kLse] = args.lse.data;
   return run(ctx, key, args, INT64_MAX, std::move(pointers));
@@ -225,13 +220,15 @@ std::string attention_forward_cudnn(const Context& ctx, const ops::AttentionForw
 
 std::string attention_backward_cudnn(const Context& ctx, const ops::AttentionBackward& args, bool any_workspace) {
   if (std::string why = cannot(args, 128, args.o, args.dout, args.dq, args.dk, args.dv); !why.empty()) return why;
-  const Key key =
-      key_of(ctx, args, true, true, {&args.q, &args.k, &args.v, &args.o, &args.dout, &args.dq, &args.dk, &args.dv});
+  const Direction direction = args.deterministic ? Direction::backward : Direction::racing_backward;
+  const Key key = key_of(ctx, args, direction, true,
+                         {&args.q, &args.k, &args.v, &args.o, &args.dout, &args.dq, &args.dk, &args.dv});
   // Room for dq, dk and dv of every query head in f32, and some.
   const int64_t linear = 16 * args.q.elements() + (int64_t{1} << 20);
   // Before Blackwell the deterministic graph is known to hold all gradients of probabilities, and need not be built.
   const int64_t square = 2 * args.q.sizes[0] * args.q.sizes[2] * args.q.sizes[1] * args.q.sizes[1];
-  if (!any_workspace && square > linear && attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) < 10) {
+  if (args.deterministic && !any_workspace && square > linear &&
+      attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) < 10) {
     return "its deterministic gradient holds seq×seq values per head";
   }
   return run(ctx, key, args, any_workspace ? INT64_MAX : linear,

@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "backend/cuda/cuda_backend.hpp"
@@ -89,6 +90,8 @@ void through_f32(const Context& ctx, const Gemm& args) {
 }
 
 }  // namespace
+
+bool gemm_tunes() { return std::getenv("TIGON_GEMM_TUNE") != nullptr; }
 
 void gemm(const Context& ctx, const Gemm& args) {
   for (const Tensor* t : {&args.a, &args.b, &args.c, &args.bias}) check_floating(*t);

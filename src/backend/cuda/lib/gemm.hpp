@@ -24,4 +24,8 @@ struct Gemm {
 // equal calls give equal bits.
 void gemm(const Context& ctx, const Gemm& args);
 
+// Whether TIGON_GEMM_TUNE asks for algorithms to be timed when they are chosen. That happens only where products run at
+// once: one that is recorded in a graph keeps the library's first choice.
+bool gemm_tunes();
+
 }  // namespace tigon::cuda

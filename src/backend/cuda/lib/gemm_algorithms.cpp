@@ -13,7 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/capture.cuh"
+#include "backend/cuda/lib/gemm.hpp"
 
 namespace tigon::cuda {
 
@@ -120,12 +121,6 @@ void launch(cublasLtHandle_t handle, const GemmKey& key, const Problem& problem,
            "launching");
 }
 
-bool capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "matrix product");
-  return status != cudaStreamCaptureStatusNone;
-}
-
 // Runs each candidate a few times into a c of its own and returns the fastest by its median.
 cublasLtMatmulAlgo_t fastest(cublasLtHandle_t handle, const GemmKey& key, const Problem& problem,
                              const std::vector<cublasLtMatmulAlgo_t>& algorithms, GemmPointers p) {
@@ -183,10 +178,10 @@ class Algorithms {
     if (known != problems_.end()) return known->second;
     Problem problem = describe(key);
     const char* file = std::getenv("TIGON_GEMM_FILE");
-    const bool tune = std::getenv("TIGON_GEMM_TUNE") != nullptr;
+    const bool tune = gemm_tunes();
     if (file == nullptr || !read(file, key, problem)) {
       const auto choices = candidates(handle(key.device), key, problem, tune ? kCandidates : 1);
-      const bool timed = tune && choices.size() > 1 && !capturing(pointers.stream);
+      const bool timed = tune && choices.size() > 1 && !is_capturing(pointers.stream);
       problem.algorithm = timed ? fastest(handle(key.device), key, problem, choices, pointers) : choices[0];
       if (file != nullptr && timed) write(file, key, problem);
     }

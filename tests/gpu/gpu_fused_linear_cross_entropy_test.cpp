@@ -1,0 +1,140 @@
+// fused_linear_cross_entropy on a GPU beyond the small cases of the tables: how exact dweight is, tokens that do not
+// count, and the vocabularies of models.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/case_runner.hpp"
+#include "tigon/core/error.hpp"
+
+namespace tigon::test {
+namespace {
+
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+bench::OpCase make(const std::string& shape) { return bench::fused_linear_cross_entropy_table().make(shape); }
+
+class GpuFusedLinearCrossEntropy : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = cannot_run(make("4x8x16"), Variant::fused, kGpu); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  Context gpu() { return {.device = kGpu, .memory = &device_}; }
+  Context cpu() { return {.memory = &heap_}; }
+
+ private:
+  HeapArena heap_;
+  DeviceArena device_{kGpu};
+};
+
+// ‖got − exact‖ / ‖exact‖.
+double relative_error(const std::vector<double>& got, const std::vector<double>& exact) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    difference += (got[i] - exact[i]) * (got[i] - exact[i]);
+    size += exact[i] * exact[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+// The unfused form rounds dweight once. Chunks that add to a dweight of 16 bits round it once each; with more than
+// eight it is summed in f32, and rounded once as well.
+TEST_F(GpuFusedLinearCrossEntropy, DweightIsAboutAsExactAsUnfused) {
+  const std::string shape = "1024x128x2048";
+  CaseData exact(make(shape), DType::f64, DType::bf16);
+  make(shape).backward(cpu(), exact.tensors());
+  const auto error = [&](const std::string& options, Variant variant) {
+    CaseData data(make(shape + options), DType::bf16, DType::bf16, Layout::packed, kGpu);
+    data.run(gpu(), variant);
+    return relative_error(data.values("dweight"), exact.values("dweight"));
+  };
+  const double unfused = error("", Variant::unfused);
+  RecordProperty("unfused", std::to_string(unfused));
+  struct Chunks {
+    const char* name;
+    const char* options;
+    double at_most;  // times the unfused error
+  };
+  // Simulated on this shape, four roundings of dweight cost a factor of 1.28 and eight 1.60.
+  for (const Chunks& c : {Chunks{"of_256", ":chunk=256", 1.5},
+                          {"of_128", ":chunk=128", 1.75},
+                          {"of_86", ":chunk=86", 1.1},
+                          {"lean_of_256", ":lean:chunk=256", 1.5}}) {
+    const double fused = error(c.options, Variant::fused);
+    RecordProperty(c.name, std::to_string(fused));
+    EXPECT_LE(fused, c.at_most * unfused) << "chunks " << c.name << ", unfused " << unfused;
+  }
+}
+
+// Chunks past the last token that counts are skipped by the device: in a graph of the op's own, and in the caller's.
+TEST_F(GpuFusedLinearCrossEntropy, AnyShareOfTokensMayBeIgnored) {
+  for (const char* shape : {"200x24x104:chunk=16", "200x24x104:lean:chunk=16"}) {
+    for (const char* ignored : {":ignored=0", ":ignored=0.5", ":ignored=0.99", ":ignored=1"}) {
+      const bench::OpCase c = make(std::string(shape) + ignored);
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
+        check_full_call_on_device(c, dtype, kGpu);
+        check_repeats_on_device(c, dtype, kGpu);
+      }
+    }
+  }
+}
+
+// Scratch that the system takes back at once, as DeviceArena's, was not given back before the chunks ran; and chunks
+// run on the default stream as well as on another.
+TEST_F(GpuFusedLinearCrossEntropy, ScratchOutlivesRecordedChunks) {
+  for (const bench::OpCase& c : bench::fused_linear_cross_entropy_table().test_cases) {
+    if (c.flags.find("chunks of") == std::string::npos) continue;
+    SCOPED_TRACE(c.name());
+    CaseData usual(c, DType::bf16, DType::bf16, Layout::packed, kGpu);
+    CaseData other(c, DType::bf16, DType::bf16, Layout::packed, kGpu);
+    usual.run(gpu());
+    const DeviceStream stream(kGpu);
+    Context ctx = gpu();
+    ctx.stream = stream.get();
+    other.run(ctx);
+    EXPECT_EQ(usual.result_bits(), other.result_bits());
+    check_on_device(c, DType::bf16, Variant::fused, Layout::packed, kGpu);
+  }
+}
+
+// In 16 bits logits are rounded before the largest is searched: what is found is as large as the largest, up to that.
+TEST_F(GpuFusedLinearCrossEntropy, PredictsALargestLogit) {
+  for (const bench::OpCase& c : bench::fused_linear_cross_entropy_table().test_cases) {
+    if (c.flags != "reports") continue;
+    CaseData data(c, DType::bf16, DType::bf16, Layout::packed, kGpu);
+    data.run(gpu());
+    const auto x = data.values("x"), weight = data.values("weight"), target = data.values("target");
+    const auto predicted = data.values("predicted");
+    const int64_t hidden = data.tensors()["x"].sizes[1], vocab = data.tensors()["weight"].sizes[0];
+    for (size_t i = 0; i < predicted.size(); ++i) {
+      const auto logit = [&](int64_t j) {
+        double sum = 0;
+        for (int64_t h = 0; h < hidden; ++h) {
+          sum +=
+              x[i * static_cast<size_t>(hidden) + static_cast<size_t>(h)] * weight[static_cast<size_t>(j * hidden + h)];
+        }
+        return sum;
+      };
+      if (target[i] < 0) {
+        EXPECT_EQ(predicted[i], -1) << "token " << i;
+        continue;
+      }
+      double largest = -HUGE_VAL;
+      for (int64_t j = 0; j < vocab; ++j) largest = std::max(largest, logit(j));
+      EXPECT_GE(logit(static_cast<int64_t>(predicted[i])), largest - epsilon(DType::bf16) * std::abs(largest))
+          << "token " << i;
+    }
+  }
+}
+
+TEST_F(GpuFusedLinearCrossEntropy, VocabulariesOfModels) {
+  for (const char* shape : {"1x64x32000", "17x64x32000", "1x64x50257", "17x64x50257", "17x64x151936", "17x64x256000"}) {
+    check_on_device(make(shape), DType::bf16, Variant::fused, Layout::packed, kGpu);
+  }
+}
+
+}  // namespace
+}  // namespace tigon::test
