@@ -6,16 +6,17 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_path(TIGON_HWY_INCLUDE hwy/highway.h REQUIRED)
 find_library(TIGON_HWY_LIBRARY hwy REQUIRED)
 add_library(tigon_hwy INTERFACE)
-target_include_directories(tigon_hwy SYSTEM INTERFACE ${TIGON_HWY_INCLUDE})
+target_include_directories(tigon_hwy SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_HWY_INCLUDE}>)
 target_link_libraries(tigon_hwy INTERFACE ${TIGON_HWY_LIBRARY})
-# AVX2, AVX-512, NEON/SVE and a portable fallback. Bits, not names, because names differ between releases: the SSE
-# family (too old to matter) and the refinements of AVX-512 (nothing here uses their instructions).
-target_compile_definitions(tigon_hwy INTERFACE HWY_DISABLED_TARGETS=0x78D0)
+# AVX2, AVX-512, NEON and a portable fallback. Bits, not names, because names differ between releases: out are the SSE
+# family (too old to matter), the refinements of AVX-512 and NEON (nothing here uses their instructions), and SVE, whose
+# vectors have no size at compile time and so cannot stand in the structs of src/backend/cpu.
+target_compile_definitions(tigon_hwy INTERFACE HWY_DISABLED_TARGETS=0xFFFF8D0)
 
 find_path(TIGON_DNNL_INCLUDE dnnl.h REQUIRED)
 find_library(TIGON_DNNL_LIBRARY dnnl REQUIRED)
 add_library(tigon_dnnl INTERFACE)
-target_include_directories(tigon_dnnl SYSTEM INTERFACE ${TIGON_DNNL_INCLUDE})
+target_include_directories(tigon_dnnl SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_DNNL_INCLUDE}>)
 target_link_libraries(tigon_dnnl INTERFACE ${TIGON_DNNL_LIBRARY})
 
 # CUDA: AUTO takes it when nvcc is there.

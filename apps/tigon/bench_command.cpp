@@ -68,16 +68,13 @@ void run(const Flags& flags) {
   progress.clear();
 
   fmt::print("{}", bench::table_text(result));
-  const std::string gemm =
-      result.ceilings.gemm_flops_per_second > 0
-          ? fmt::format("or a GEMM of {:.0f} GFLOP/s", result.ceilings.gemm_flops_per_second * 1e-9)
-          : "(the GEMM rate is not known)";
+  const std::string gemm = result.ceilings.gemm_flops_per_second > 0
+                               ? fmt::format("a GEMM of {:.0f} GFLOP/s", result.ceilings.gemm_flops_per_second * 1e-9)
+                               : "a GEMM rate that is not known";
   fmt::print(
-      "\nTimes are forward + backward. \"of limit\" is the least work over this machine's measured limit: a copy of "
-      "{:.1f} GB/s "
-      "(read + write)\n{}. \"peak\" is the most memory taken beyond the inputs: outputs, "
-      "gradients, "
-      "intermediates, scratch.\n",
+      "\nTimes are forward + backward. \"of limit\" is the time of the least work at this machine's measured limit (a "
+      "copy of\n{:.1f} GB/s read + write, {}) over the median. \"peak\" is the most memory taken beyond the inputs:\n"
+      "outputs, gradients, intermediates, scratch.\n",
       result.ceilings.copy_bytes_per_second * 1e-9, gemm);
   for (const std::string& skipped : result.skipped) fmt::print("skipped {}\n", skipped);
   if (flags.memory) {

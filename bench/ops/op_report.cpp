@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "op_bench.hpp"
 #include "tigon/memory/ledger.hpp"
 
@@ -24,9 +26,18 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::string table_text(const BenchResult& result) {
-  std::string text =
-      fmt::format("{:<28} {:<18} {:<5} {:<8} {:>9} {:>17} {:>13} {:>8} {:>11} {:>9}\n", "op", "shape", "type",
-                  "variant", "median ms", "20–80 % ms", "least work", "of limit", "peak", "vs unfused");
+  size_t op_width = 2, shape_width = 5;
+  for (const Row& row : result.rows) {
+    op_width = std::max(op_width, row.op.size());
+    shape_width = std::max(shape_width, row.shape.size());
+  }
+  const auto line = [&](const auto& op, const auto& shape, const auto&... rest) {
+    return fmt::format("{:<{}}  {:<{}}  {:<4}  {:<7}  {:>9}  {:>17}  {:>11}  {:>8}  {:>9}{:>12}", op, op_width, shape,
+                       shape_width, rest...);
+  };
+  std::string text = line("op", "shape", "type", "variant", "median ms", "20–80 % ms", "least work", "of limit", "peak",
+                          "vs unfused") +
+                     "\n";
   for (size_t i = 0; i < result.rows.size(); ++i) {
     const Row& row = result.rows[i];
     const bool fused = row.provider == "tigon";
@@ -34,11 +45,12 @@ std::string table_text(const BenchResult& result) {
     const Row* other = fused && i + 1 < result.rows.size() ? &result.rows[i + 1] : nullptr;
     const bool paired = other != nullptr && other->provider != "tigon" && other->op == row.op &&
                         other->shape == row.shape && other->dtype == row.dtype;
-    text += fmt::format("{:<28} {:<18} {:<5} {:<8} {:>9.2f} {:>16} {:>13} {:>7.0f}% {:>11} {:>9}\n", row.op, row.shape,
-                        row.dtype, fused ? "fused" : "unfused", row.full_ms,
-                        fmt::format("{:.2f}–{:.2f}", row.q20_ms, row.q80_ms), work_text(row.work),
-                        100 * row.floor_ms / row.full_ms, human_bytes(row.peak_bytes),
-                        paired ? fmt::format("{:.1f}x", other->full_ms / row.full_ms) : "");
+    const std::string full =
+        line(row.op, row.shape, row.dtype, fused ? "fused" : "unfused", fmt::format("{:.2f}", row.full_ms),
+             fmt::format("{:.2f}–{:.2f}", row.q20_ms, row.q80_ms), work_text(row.work),
+             fmt::format("{:.0f}%", 100 * row.floor_ms / row.full_ms), human_bytes(row.peak_bytes),
+             paired ? fmt::format("{:.1f}x", other->full_ms / row.full_ms) : "");
+    text += full.substr(0, full.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
 }

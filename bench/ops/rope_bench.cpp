@@ -35,9 +35,9 @@ Slot table_slot(const std::string& name, const RopeOptions& options, int64_t hal
   const bool twice = options.full_width && options.pairing == ops::RopePairing::interleaved;
   const bool is_cos = name == "cos";
   const auto value = [=](int64_t element) {
-    const int64_t column = element % columns, d = twice ? column / 2 : column % half;
+    const int64_t row = element / columns, column = element % columns, d = twice ? column / 2 : column % half;
     const double angle =
-        static_cast<double>(element / columns) * std::pow(10000.0, -static_cast<double>(d) / static_cast<double>(half));
+        static_cast<double>(row) * std::pow(10000.0, -static_cast<double>(d) / static_cast<double>(half));
     return is_cos ? std::cos(angle) : std::sin(angle);
   };
   return {.name = name, .sizes = {options.table_rows, columns}, .role = options.table_role, .fill = {.value = value}};

@@ -41,8 +41,8 @@ class Source {
               : kind == Kind::index   ? TIGON_I64
               : storage_ == TIGON_F64 ? TIGON_F64
                                       : TIGON_F32;
-    if (hostile()) t.dtype = static_cast<int8_t>(byte());
-    if (hostile()) t.rank = static_cast<int8_t>(byte());
+    if (hostile()) t.dtype = byte() - 128;
+    if (hostile()) t.rank = byte() - 128;
     if (hostile()) t.sizes[byte() % TIGON_MAX_RANK] = extreme();
     int64_t stride = 1;
     for (int d = std::min(t.rank, TIGON_MAX_RANK) - 1; d >= 0; --d) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ops/case_runner.hpp"
 
 namespace tigon::test {
@@ -38,6 +41,35 @@ TEST(InstructionSets, EachAgreesWithTheReference) {
 #if HWY_ARCH_X86
   EXPECT_GE(targets.size(), 2u) << "at least AVX2 and the portable fallback";
 #endif
+}
+
+// Minimum and maximum treat NaN differently on each machine, and a clamp that loses one hides a broken run. More NaN
+// than the reference has is fine: masked products still multiply by it.
+TEST(InstructionSets, EachShowsNaNWhereTheReferenceDoes) {
+  const auto run = [](const bench::OpCase& c, DType dtype) {
+    HeapArena heap;
+    CaseData data(c, dtype, DType::f32);
+    data.set_value(c.inputs[0].name, 0, std::numeric_limits<double>::quiet_NaN());
+    data.run({.memory = &heap});
+    return data;
+  };
+  for (const bench::OpTable& table : bench::all_tables()) {
+    for (const bench::OpCase& c : table.test_cases) {
+      if (c.inputs.empty() || c.inputs[0].role != bench::Role::storage) continue;
+      const CaseData reference = run(c, DType::f64);
+      for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+        const OnlyTarget only(target);
+        const CaseData fast = run(c, DType::f32);
+        for (const std::string& name : fast.results()) {
+          const std::vector<double> expected = reference.values(name), got = fast.values(name);
+          for (size_t i = 0; i < got.size(); ++i) {
+            ASSERT_TRUE(std::isnan(got[i]) || !std::isnan(expected[i]))
+                << c.name() << " on " << hwy::TargetName(target) << ": " << name << " element " << i;
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -140,10 +140,14 @@ TEST_F(LayernormFixture, BadArgumentsAreNamed) {
   refuse([](auto& a) { a.weight.dtype = DType::bf16; }, "'weight' has the wrong type");
   refuse([](auto& a) { a.mean.dtype = DType::i32; }, "'mean' has the wrong type");
   refuse([](auto& a) { a.mean = a.rstd; }, "'mean' overlaps 'rstd'");
+  refuse([](auto& a) { a.rstd.data = a.bias.data; }, "'rstd' overlaps 'bias'");
   refuse([](auto& a) { a.eps = -1; }, "'eps' is out of range");
   auto bad = backward;
   bad.dbias = bad.dweight;
   expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'dweight' overlaps 'dbias'");
+  bad = backward;
+  bad.dx.data = bad.rstd.data;
+  expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'dx' overlaps 'rstd'");
   bad = backward;
   bad.mean = {};
   expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'mean' is missing");

@@ -43,6 +43,7 @@ TEST_F(RmsnormFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.weight.sizes[0] = 3; }, "expected [4] (hidden of x), got [3]");
   refuse([](auto& a) { a.y.strides[0] = 0; }, "share memory");
   refuse([](auto& a) { a.y.data = static_cast<std::byte*>(a.x.data) + 16; }, "'y' overlaps 'x'");
+  refuse([](auto& a) { a.rstd = Tensor::contiguous(a.weight.data, DType::f32, {3}); }, "'rstd' overlaps 'weight'");
   refuse([](auto& a) { a.eps = -1; }, "'eps' is out of range");
   refuse([](auto& a) { a.casting = static_cast<ops::NormCasting>(7); }, "'casting' is out of range");
 }

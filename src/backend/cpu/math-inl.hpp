@@ -13,6 +13,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
 
+// max(floor, x) and min(ceiling, x) where NaN in x stays NaN. Highway leaves that to the machine: x86 gives the second
+// operand when either is NaN, NEON and plain C++ give the number.
+TIGON_SIMD V at_least(V floor, V x) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::Max(floor, x);
+#else
+  return hn::IfThenElse(hn::Lt(x, floor), floor, x);
+#endif
+}
+TIGON_SIMD V at_most(V ceiling, V x) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::Min(ceiling, x);
+#else
+  return hn::IfThenElse(hn::Gt(x, ceiling), ceiling, x);
+#endif
+}
+
 // Adding it rounds a number below 2^22 to an integer and leaves that in the low bits: rounding and conversion at once.
 constexpr float kRoundingMagic = 12582912.0f;  // 1.5·2^23
 
@@ -27,7 +44,7 @@ TIGON_SIMD V power_of_two(V shifted) {
 TIGON_SIMD V exp_nonpositive(V x) {
   const D d;
   const D32 d32;
-  const V clamped = hn::Max(set(-88.0f), x);  // this order keeps NaN on x86
+  const V clamped = at_least(set(-88.0f), x);
   // e^x = 2^n·e^r with n = round(x/ln 2). Adding 1.5·2^23 rounds, and leaves n + 127, the exponent of 2^n, in the
   // lowest bits: no conversion to integer and back. At −88 that exponent is 0, and so is the result.
   const V magic = set(12582912.0f + 127.0f);
@@ -60,7 +77,7 @@ TIGON_SIMD V full_log(V x) {
 // and can take the factor log2(e) into a constant.
 TIGON_SIMD V exp2_nonpositive(V x) {
   const V floor_x = set(-126.0f);
-  const V clamped = hn::Max(floor_x, x);  // this order keeps NaN on x86
+  const V clamped = at_least(floor_x, x);
   const V shifted = hn::Add(clamped, set(kRoundingMagic));
   const V r = hn::Sub(clamped, hn::Sub(shifted, set(kRoundingMagic)));
   V p = set(1.5345812e-4f);  // relative minimax fit on [−½, ½]
@@ -109,7 +126,7 @@ TIGON_SIMD Activation gelu_tanh(V x) {
 // The normal distribution Φ(x) = ½(1 + erf(x/√2)) and its density, which share e^−x²/2: the tail is that times a
 // polynomial in t = 1/(1 + 0.3·|x|/√2), a relative minimax fit with error 2e-8.
 TIGON_SIMD Activation normal_cdf(V x) {
-  const V z = hn::Min(set(14.0f), hn::Abs(x));  // Φ(−14) is 0; infinity would turn into NaN below. This order keeps NaN
+  const V z = at_most(set(14.0f), hn::Abs(x));  // Φ(−14) is 0; infinity would turn into NaN below
   const V z2 = hn::Mul(z, z);
   const V lost = hn::MulSub(z, z, z2);  // what rounding took from z², which the exponential would magnify
   V e = exp_nonpositive(hn::Mul(set(-0.5f), z2));

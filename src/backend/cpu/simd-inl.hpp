@@ -185,6 +185,7 @@ TIGON_SIMD float sum_row(int64_t n, const F& f) {
 // K sums in one pass, of what f gives as K vectors.
 template <int K>
 struct Vectors {
+  TIGON_SIMD Vectors() {}  // written out: on AArch64, GCC compiles an implicit one for the wrong instruction set
   V of[K];
 };
 template <int K>
