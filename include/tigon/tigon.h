@@ -514,10 +514,10 @@ typedef struct tigon_attention_backward_args {
   tigon_tensor dv;  /* like v */
   double scale;     /* 0: 1/sqrt(D) */
   int32_t causal;
-  int32_t deterministic; /* 0: gradients may differ in their last bits from run to run, where that is faster */
+  int32_t racing; /* gradients may differ in their last bits from run to run, where that is faster */
 } tigon_attention_backward_args;
 #define TIGON_ATTENTION_BACKWARD_INIT \
-  { .struct_size = sizeof(tigon_attention_backward_args), .causal = 1, .deterministic = 1 }
+  { .struct_size = sizeof(tigon_attention_backward_args), .causal = 1 }
 TIGON_API int tigon_attention_backward(const tigon_context* context, const tigon_attention_backward_args* args);
 TIGON_API int tigon_attention_backward_scratch(const tigon_context* context, const tigon_attention_backward_args* args,
                                                int64_t* bytes);

@@ -276,7 +276,7 @@ ops::AttentionBackward convert(const tigon_attention_backward_args& a, const Arg
           .dv = in.tensor(a.dv),
           .scale = a.scale,
           .causal = a.causal != 0,
-          .deterministic = a.deterministic != 0};
+          .deterministic = a.racing == 0};
 }
 
 ops::Adamw convert(const tigon_adamw_args& a, const Arguments& in) {

@@ -362,7 +362,7 @@ void fill(Source& in, tigon_attention_backward_args& a) {
   a.dv = in.tensor("btkd", Kind::storage);
   a.scale = in.real(a.scale);
   a.causal = in.choice(a.causal);
-  a.deterministic = in.choice(a.deterministic);
+  a.racing = in.choice(a.racing);
 }
 void fill(Source& in, tigon_adamw_args& a) {
   a.param = in.tensor("t", Kind::storage);

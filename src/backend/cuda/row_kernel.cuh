@@ -21,7 +21,8 @@ inline constexpr int kMaxColumns = 1 << 30;
 // Blocks per multiprocessor that leave a thread registers for NV vectors.
 constexpr int row_blocks_for(int held, bool light) { return light && held <= 5 ? 2 : 1; }
 
-constexpr int team_blocks_for(int held, bool light) { return light && held * kTeamThreads <= 5 * kRowThreads ? 2 : 1; }
+// The same for a team's blocks, which hold all of their row: several, so that one computes while another waits.
+constexpr int team_blocks_for(int held, bool light) { return (held <= 10 ? 2 : 1) + (light ? 1 : 0); }
 
 // A block per row.
 template <class T, int W, int NV, class Op>
@@ -43,58 +44,54 @@ __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
   }
 }
 
-// A cluster per row, on a grid that stays: one thread asks the copy engine for a block's segment of a row, two rows
-// ahead, so that memory never waits for arithmetic or for the team. Needs sm_90.
+// A cluster per row, on a grid that stays: one thread asks the copy engine for a block's segment of the next row as
+// soon as this one is in registers. Needs sm_90.
 template <class T, int NV, class Op>
 __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     row_team_kernel(const Op op, Rows<const T> x, int64_t rows, int columns, unsigned blocks, int segment) {
   constexpr int W = kLanes<T>;
   using Info = typename Op::Info;
-  extern __shared__ uint4 slots[];  // two segments
-  __shared__ uint64_t arrived[2];
-  __shared__ Info infos[2];
+  extern __shared__ uint4 landing[];  // one segment
+  __shared__ uint64_t arrived;
+  __shared__ Info next;
   __shared__ typename Op::Shared shared[2];  // used in turn: a block is at most one wanted row ahead of the others
   __shared__ Team::Shared team_shared;
   if (threadIdx.x == 0) {
-    init_barrier(&arrived[0]);
-    init_barrier(&arrived[1]);
+    init_barrier(&arrived);
     fence_barriers();
   }
   const unsigned rank = blockIdx.x % blocks;
   const int64_t step = gridDim.x / blocks;
   const int begin = min(columns, static_cast<int>(rank) * segment), end = min(columns, begin + segment);
   const auto bytes = static_cast<uint32_t>((end - begin + W - 1) / W * 16);
-  const auto slot = [&](int turn) { return reinterpret_cast<T*>(slots) + turn * segment; };
   // By one thread: a row that nobody wants arrives without bytes.
-  const auto ask = [&](int64_t i, const Info& info, int turn) {
+  const auto ask = [&](int64_t i, const Info& info) {
     if (i >= rows) return;
-    infos[turn] = info;
+    next = info;
     const uint32_t wanted = op.wanted(info) ? bytes : 0;
-    expect_bytes(&arrived[turn], wanted);
-    if (wanted > 0) copy_bulk(slot(turn), x.at(i) + begin, wanted, &arrived[turn]);
+    expect_bytes(&arrived, wanted);
+    if (wanted > 0) copy_bulk(landing, x.at(i) + begin, wanted, &arrived);
   };
   const auto info_of = [&](int64_t i) { return i < rows ? op.info(i) : Info{}; };
   int64_t i = blockIdx.x / blocks;
-  Info later{};  // of the row after the two on their way: known before it is needed
+  Info later{};  // of the row after the one on its way: known before it is needed
   if (threadIdx.x == 0) {
-    ask(i, info_of(i), 0);
-    ask(i + step, info_of(i + step), 1);
-    later = info_of(i + 2 * step);
+    ask(i, info_of(i));
+    later = info_of(i + step);
   }
-  __syncthreads();  // the barriers stand
+  __syncthreads();  // the barrier stands
   Team team(blocks, rank, team_shared);
   uint32_t phase = 0, buffer = 0;
-  for (int turn = 0; i < rows; i += step, turn ^= 1) {
-    wait_barrier(&arrived[turn], phase);
-    phase ^= static_cast<uint32_t>(turn);
-    const Info info = infos[turn];
+  for (; i < rows; i += step, phase ^= 1) {
+    wait_barrier(&arrived, phase);
+    const Info info = next;
     const bool wanted = op.wanted(info);
-    const HeldRow<T, W, NV> held(slot(turn), begin, wanted ? end : begin);
+    const HeldRow<T, W, NV> held(reinterpret_cast<const T*>(landing), begin, wanted ? end : begin);
     const float peeked = wanted && threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
-    __syncthreads();  // everyone has read the slot
+    __syncthreads();  // everyone has read what landed
     if (threadIdx.x == 0) {
-      ask(i + 2 * step, later, turn);
-      later = info_of(i + 3 * step);
+      ask(i + step, later);
+      later = info_of(i + 2 * step);
     }
     if (!wanted) {
       op.template skip<W>(i, begin, end);
@@ -135,7 +132,7 @@ void launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kTeamThreads);
-  config.dynamicSmemBytes = 2 * static_cast<size_t>(segment) * sizeof(T);
+  config.dynamicSmemBytes = static_cast<size_t>(segment) * sizeof(T);
   config.stream = stream_of(ctx);
   config.attrs = &cluster;
   config.numAttrs = 1;
@@ -171,13 +168,16 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
     return check_launch(where);
   }
   if (attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) >= 9) {
-    constexpr int kFactor = kRowThreads / kTeamThreads;
+    // The smallest team whose threads hold ten vectors each, or twice as many where eight blocks are not enough.
     unsigned blocks = 1;
-    while (blocks < kMaxTeam && vectors > int64_t{5} * kRowThreads * blocks) blocks *= 2;
+    while (blocks < kMaxTeam && vectors > int64_t{10} * kTeamThreads * blocks) blocks *= 2;
     const int64_t each = divide_up(vectors, int64_t{kTeamThreads} * blocks);
-    if (each <= 4 * kFactor) return launch_teams<T, 4 * kFactor>(ctx, where, op, x, blocks);
-    if (each <= 5 * kFactor) return launch_teams<T, 5 * kFactor>(ctx, where, op, x, blocks);
-    if (each <= 10 * kFactor) return launch_teams<T, 10 * kFactor>(ctx, where, op, x, blocks);
+    if (each <= 8) return launch_teams<T, 8>(ctx, where, op, x, blocks);
+    if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks);
+    if (each <= 16) return launch_teams<T, 16>(ctx, where, op, x, blocks);
+    if constexpr (std::is_same_v<T, float>) {
+      if (each <= 20) return launch_teams<T, 20>(ctx, where, op, x, blocks);
+    }
   }
   row_kernel<T, W, 12, Op><<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
   check_launch(where);

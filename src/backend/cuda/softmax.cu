@@ -56,6 +56,8 @@ struct SoftmaxForward : EveryRow {
 
 template <class T>
 struct SoftmaxBackward : EveryRow {
+  static constexpr bool kLight = false;  // dy beside y
+
   Rows<const T> dy;
   Rows<T> dx;
   float scale;

@@ -13,10 +13,7 @@
 namespace tigon::cuda {
 
 inline constexpr int kRowThreads = 512;
-#ifndef TIGON_TEAM_THREADS
-#define TIGON_TEAM_THREADS 256
-#endif
-inline constexpr int kTeamThreads = TIGON_TEAM_THREADS;
+inline constexpr int kTeamThreads = 256;  // of each block of a team
 inline constexpr int kRowWarps = kRowThreads / 32;
 inline constexpr int kMaxTeam = 8;
 
@@ -239,13 +236,16 @@ class HeldRow {
   template <class F>
   __device__ __forceinline__ void for_each_raw(F&& f) const {
 #pragma unroll
-    for (int i = 0; i < NV; ++i) f(first_ + i * step(), held_[i]);
+    for (int i = 0; i < NV; ++i) {
+      if constexpr (W > 1) keep_packed(held_[i]);
+      f(first_ + i * step(), held_[i]);
+    }
     for (int j = first_ + NV * step(); j < end_; j += step()) f(j, trimmed(j, load_raw<W>(data_ + (j - begin_))));
   }
 
   const T* data_;
   int begin_, end_, first_;
-  Raw<T, W> held_[NV];
+  mutable Raw<T, W> held_[NV];
 };
 
 }  // namespace tigon::cuda
