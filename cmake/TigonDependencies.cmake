@@ -24,7 +24,8 @@ set(TIGON_WITH_CUDA OFF)
 if(NOT TIGON_CUDA STREQUAL "OFF")
   # Before enable_language: unset would mean sm_75 alone, and "native" needs a GPU at build time.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real)
+    # The last one is for chips yet to come.
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 90-virtual)
   endif()
   include(CheckLanguage)
   check_language(CUDA)
