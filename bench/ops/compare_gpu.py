@@ -199,16 +199,27 @@ def measure_tigon(args, op, shapes, dtype):
 
 def compare(args, peers):
     rows = []
-    for op in dict.fromkeys(op for op, _ in CASES):
-        if args.ops and op not in args.ops:
-            continue
+    known = list(dict.fromkeys(op for op, _ in CASES))
+    for op in args.ops or known:
+        if op not in known:
+            sys.exit(f"compare_gpu: there is no op '{op}'; expected some of {', '.join(known)}")
         shapes = [shape for of, shape in CASES if of == op]
         for dtype in args.dtype:
             print(f"{op} {dtype} …", file=sys.stderr, flush=True)
             rows += measure_tigon(args, op, shapes + MORE.get(op, []), dtype)
             for shape in shapes:
                 rows += measure_peers(args, peers, op, shape, dtype)
+            write(rows, args)  # after each op, so that an interrupted run keeps what it has
     return rows
+
+
+def write(rows, args):
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    if args.markdown:
+        with open(args.markdown, "w") as file:
+            file.write(markdown(rows, args))
 
 
 def measure_peers(args, peers, op, shape, dtype):
@@ -278,14 +289,7 @@ def main():
             if not hasattr(liger, name):
                 setattr(liger, name, getattr(ops, name, None) or getattr(importlib.import_module(f"liger_kernel.ops.{module}"), name))
     rows = compare(args, {"liger": liger, "cce": optional("cut_cross_entropy")})
-    text = markdown(rows, args)
-    print(text)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(rows, file, indent=1)
-    if args.markdown:
-        with open(args.markdown, "w") as file:
-            file.write(text)
+    print(markdown(rows, args))
 
 
 if __name__ == "__main__":

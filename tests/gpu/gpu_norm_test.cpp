@@ -27,15 +27,18 @@ class GpuNorm : public testing::Test {
 TEST_F(GpuNorm, LongRowsAndManyRowsAgreeWithReference) {
   for (const bench::OpTable& table : bench::all_tables()) {
     if (table.op != "rmsnorm" && table.op != "add_rmsnorm" && table.op != "layernorm") continue;
-    for (const char* shape : {"9000x64", "2500x256", "2300x512", "1000x896", "700x1536", "1200x2048", "300x2056",
-                              "2049x2304", "450x3072", "270x3584", "1x4096", "17x4096", "600x4096", "270x5120",
-                              "280x8192", "135x12288", "140x16384", "3x32768", "3x65544"}) {
+    // More rows than groups of threads on the whole GPU, rows that leave lanes idle, and rows that fit no fast kernel.
+    for (const char* shape : {"9000x64", "2500x256", "540x896", "300x2056", "280x2304", "1x4096", "17x4096", "280x4096",
+                              "140x5120", "140x8192", "135x12288", "135x16384", "3x32768", "3x65544"}) {
       bench::OpCase c = table.make(shape);
       c.arithmetic_tolerance = 32;
-      for (const DType dtype : {DType::f32, DType::bf16}) {
-        check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
-        check_repeats_on_device(c, dtype, kGpu);
-      }
+      check_on_device(c, DType::bf16, Variant::fused, Layout::packed, kGpu);
+    }
+    for (const char* shape : {"540x896", "140x8192", "135x16384"}) {
+      bench::OpCase c = table.make(shape);
+      c.arithmetic_tolerance = 32;
+      check_on_device(c, DType::f32, Variant::fused, Layout::packed, kGpu);
+      check_repeats_on_device(c, DType::bf16, kGpu);
     }
   }
 }

@@ -2,6 +2,9 @@
 // the caller is recording a graph the nodes join that one; else the parts become a graph of their own, launched once.
 #include "backend/cuda/conditional.hpp"
 
+#include <algorithm>
+#include <mutex>
+
 #include "backend/cuda/capture.cuh"
 
 namespace tigon::cuda {
@@ -116,6 +119,34 @@ void record_parts(const Context& ctx, const int64_t* count, const std::vector<Pa
   for (const Part& part : parts) record_part(ctx, count, part);
 }
 
+// Graphs that were launched, each until the event behind it says that it has run: destroying one earlier would take its
+// kernels' arguments away.
+class Launched {
+ public:
+  void add(cudaGraphExec_t executable, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(running_, [](const Running& r) {
+      if (cudaEventQuery(r.done) == cudaErrorNotReady) return false;
+      (void)cudaEventDestroy(r.done);
+      (void)cudaGraphExecDestroy(r.executable);
+      return true;
+    });
+    (void)cudaGetLastError();  // "not ready" is no error
+    cudaEvent_t done = nullptr;
+    check(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), kWhere);
+    check(cudaEventRecord(done, stream), kWhere);
+    running_.push_back({executable, done});
+  }
+
+ private:
+  struct Running {
+    cudaGraphExec_t executable;
+    cudaEvent_t done;
+  };
+  std::mutex mutex_;
+  std::vector<Running> running_;
+};
+
 }  // namespace
 
 void run_needed(const Context& ctx, const int64_t* count, const std::vector<Part>& parts) {
@@ -131,12 +162,12 @@ void run_needed(const Context& ctx, const int64_t* count, const std::vector<Part
   record_parts(recorder.context(ctx), count, parts);
   const cudaGraph_t graph = recorder.finish();
   cudaGraphExec_t executable = nullptr;
-  cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   (void)cudaGraphDestroy(graph);
   check(status, kWhere);
-  status = cudaGraphLaunch(executable, stream_of(ctx));
-  (void)cudaGraphExecDestroy(executable);  // the driver keeps it until it has run
-  check(status, kWhere);
+  check(cudaGraphLaunch(executable, stream_of(ctx)), kWhere);
+  static auto& launched = *new Launched;  // never destroyed: at exit the driver may be gone before it
+  launched.add(executable, stream_of(ctx));
 }
 
 }  // namespace tigon::cuda

@@ -29,19 +29,23 @@ struct SoftmaxForward : EveryRow {
 
   template <int W, int NV>
   __device__ __forceinline__ void run(Team& team, int64_t i, Info, float, const HeldRow<T, W, NV>& row, Shared&) const {
+    // What only fills a vector is −infinity, and has to stay so under any scale.
+    const auto scaled = [&](int column, float v) {
+      return scale > 0 || row.inside(column) ? __fmul_rn(v, scale) : lowest();
+    };
     MaxSum mine = no_max_sum();
     if (scale > 0) {
       mine.max = __fmul_rn(row.largest(), scale);
     } else {  // the order turns round
-      row.for_each([&](int, const float(&v)[W]) {
+      row.for_each([&](int j, const float(&v)[W]) {
 #pragma unroll
-        for (int k = 0; k < W; ++k) mine.max = fmaxf(mine.max, __fmul_rn(v[k], scale));
+        for (int k = 0; k < W; ++k) mine.max = fmaxf(mine.max, scaled(j + k, v[k]));
       });
     }
     const float own = mine.shift();
-    row.for_each([&](int, const float(&v)[W]) {
+    row.for_each([&](int j, const float(&v)[W]) {
 #pragma unroll
-      for (int k = 0; k < W; ++k) mine.sum += exp_from<T>(__fmul_rn(v[k], scale), own);
+      for (int k = 0; k < W; ++k) mine.sum += exp_from<T>(scaled(j + k, v[k]), own);
     });
     const MaxSum all = team.join(mine);
     const float shift = all.shift(), inverse = 1.0f / all.sum;
