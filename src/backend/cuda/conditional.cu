@@ -3,7 +3,9 @@
 #include "backend/cuda/conditional.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 #include "backend/cuda/capture.cuh"
 
@@ -33,9 +35,12 @@ cudaError_t add_if(IfNode& made, cudaGraph_t graph, cudaGraphConditionalHandle c
   return status;
 }
 
-// Whether the driver has such nodes; asked once, with a graph that never runs.
+// Whether the driver has such nodes; asked once, with a graph that never runs. TIGON_CONDITIONAL=off says no, for tools
+// that cannot follow such graphs (compute-sanitizer 2025.3 is one).
 bool nodes_exist() {
   static const bool answer = [] {
+    const char* choice = std::getenv("TIGON_CONDITIONAL");
+    if (choice != nullptr && std::string_view(choice) == "off") return false;
     cudaGraph_t graph = nullptr;
     cudaGraphConditionalHandle condition{};
     IfNode made;

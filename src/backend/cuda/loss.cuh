@@ -255,7 +255,7 @@ template <class T, bool kPlain>
 struct LossOp {
   using Info = LossRow;
   using Shared = SearchShared;
-  static constexpr bool kLight = kPlain;
+  static constexpr bool kLight = kPlain, kTeams = true;
 
   LossBatch batch;
   int64_t first;    // row of the batch that is row 0 of the logits

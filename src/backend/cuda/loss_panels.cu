@@ -10,6 +10,7 @@ struct PanelStats : LossOp<T, kPlain> {
   using Base = LossOp<T, kPlain>;
   using Base::batch;
   using Base::first_class;
+  static constexpr bool kTeams = false;  // panels are short
 
   int columns;
 

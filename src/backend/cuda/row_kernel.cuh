@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
 template <class T, int NV, class Op>
 __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     row_team_kernel(const Op op, Rows<const T> x, int64_t rows, int columns, unsigned blocks, int segment) {
+#if __CUDA_ARCH__ >= 900  // older chips need not carry it
   constexpr int W = kLanes<T>;
   using Info = typename Op::Info;
   extern __shared__ uint4 landing[];  // one segment
@@ -100,6 +101,7 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     op.run(team, i, info, peeked, held, shared[buffer]);
     buffer ^= 1;
   }
+#endif
 }
 
 // How many clusters of a kernel a device holds at a time; asked once.
@@ -167,16 +169,17 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
     row_kernel<T, W, 4, Op><<<grid, threads_for(vectors), 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
     return check_launch(where);
   }
-  if (attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) >= 9) {
+  if constexpr (Op::kTeams) {
     // The smallest team whose threads hold ten vectors each, or twice as many where eight blocks are not enough.
     unsigned blocks = 1;
     while (blocks < kMaxTeam && vectors > int64_t{10} * kTeamThreads * blocks) blocks *= 2;
     const int64_t each = divide_up(vectors, int64_t{kTeamThreads} * blocks);
-    if (each <= 8) return launch_teams<T, 8>(ctx, where, op, x, blocks);
-    if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks);
-    if (each <= 16) return launch_teams<T, 16>(ctx, where, op, x, blocks);
-    if constexpr (std::is_same_v<T, float>) {
-      if (each <= 20) return launch_teams<T, 20>(ctx, where, op, x, blocks);
+    constexpr int64_t kMost = std::is_same_v<T, float> ? 20 : 16;  // 16-bit rows need more registers beside them
+    if (device_numbers(ctx.device).capability >= 90 && each <= kMost) {
+      if (each <= 8) return launch_teams<T, 8>(ctx, where, op, x, blocks);
+      if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks);
+      if (each <= 16) return launch_teams<T, 16>(ctx, where, op, x, blocks);
+      return launch_teams<T, kMost>(ctx, where, op, x, blocks);
     }
   }
   row_kernel<T, W, 12, Op><<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);

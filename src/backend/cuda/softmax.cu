@@ -10,7 +10,7 @@ namespace {
 struct EveryRow {
   struct Info {};
   struct Shared {};
-  static constexpr bool kLight = true;
+  static constexpr bool kLight = true, kTeams = true;
 
   __device__ __forceinline__ Info info(int64_t) const { return {}; }
   __device__ __forceinline__ bool wanted(Info) const { return true; }
