@@ -46,10 +46,10 @@ install_cuda_packages() {
     echo "There is no nvcc on PATH: install the CUDA toolkit (13.0 or later), or build without it: ./scripts/build release" >&2
     exit 1
   fi
-  local packages=()
-  toolkit_has cublasLt.h || packages+=(nvidia-cublas)
-  toolkit_has cudnn_graph.h || packages+=(nvidia-cudnn-cu13)
-  toolkit_has cudnn_frontend.h || packages+=(nvidia-cudnn-frontend)
+  local packages=()  # in the versions that were measured
+  toolkit_has cublasLt.h || packages+=('nvidia-cublas==13.1.*')
+  toolkit_has cudnn_graph.h || packages+=('nvidia-cudnn-cu13==9.19.*')
+  toolkit_has cudnn_frontend.h || packages+=('nvidia-cudnn-frontend==1.32.*')
   if [ ${#packages[@]} -eq 0 ] || [ "$(cat build/cuda-packages/done 2>/dev/null)" = "${packages[*]}" ]; then return 0; fi
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
   say "Fetching ${packages[*]} into build/cuda-packages"

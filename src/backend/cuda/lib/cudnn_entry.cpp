@@ -97,4 +97,12 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   return found(handle, plan, variant_pack);
 }
 
+#if CUDNN_VERSION >= 92300
+cudnnStatus_t cudnnGetExecutionPlanWorkspaceSize(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                                 cudnnBackendDescriptor_t variant_pack, size_t* bytes) {
+  TIGON_FIND(cudnnGetExecutionPlanWorkspaceSize, CUDNN_STATUS_NOT_INITIALIZED);
+  return found(handle, plan, variant_pack, bytes);
+}
+#endif
+
 }  // extern "C"
