@@ -4,14 +4,13 @@
 
 #include <cstdlib>
 
+#include "gpu/gpu_fixture.hpp"
 #include "ops/case_runner.hpp"
 #include "ops/expect_error.hpp"
 #include "tigon/ops/attention.hpp"
 
 namespace tigon::test {
 namespace {
-
-constexpr Device kGpu{DeviceKind::cuda, 0};
 
 struct Sizes {
   int64_t batch, seq, heads, kv_heads, dim;

@@ -7,13 +7,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gpu/gpu_fixture.hpp"
 #include "ops/case_runner.hpp"
 #include "tigon/core/error.hpp"
 
 namespace tigon::test {
 namespace {
-
-constexpr Device kGpu{DeviceKind::cuda, 0};
 
 bench::OpCase make(const std::string& shape) { return bench::fused_linear_cross_entropy_table().make(shape); }
 
@@ -42,7 +41,9 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
 }
 
 // The unfused form rounds dweight once. Chunks that add to a dweight of 16 bits round it once each; with more than
-// eight it is summed in f32, and rounded once as well.
+// eight it is summed in f32, and rounded once as well. At most 1.5 times the unfused error is the aim, and what three
+// chunks are held to; four and eight miss it (1.51 and 1.72 on an H200), so their bounds only keep it from getting
+// worse.
 TEST_F(GpuFusedLinearCrossEntropy, DweightIsAboutAsExactAsUnfused) {
   struct Chunks {
     const char* name;

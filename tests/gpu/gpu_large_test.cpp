@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "gpu/gpu_fixture.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/half.hpp"
 #include "tigon/core/philox.hpp"
@@ -35,16 +36,8 @@ struct Twins {
   OwnedTensor small, large;
 };
 
-class GpuLarge : public testing::Test {
+class GpuLarge : public GpuTest {
  protected:
-  void SetUp() override {
-    try {
-      synchronize(ctx());
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   Context ctx() { return {.device = kGpu, .memory = &memory_}; }
 
   OwnedTensor make(DType dtype, std::vector<int64_t> sizes) {

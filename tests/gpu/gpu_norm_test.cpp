@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "gpu/gpu_fixture.hpp"
 #include "ops/case_runner.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
@@ -11,18 +12,7 @@
 namespace tigon::test {
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
-class GpuNorm : public testing::Test {
- protected:
-  void SetUp() override {
-    try {
-      synchronize({.device = kGpu});
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+class GpuNorm : public GpuTest {};
 
 TEST_F(GpuNorm, LongRowsAndManyRowsAgreeWithReference) {
   for (const bench::OpTable& table : bench::all_tables()) {

@@ -2,24 +2,15 @@
 // lists that end in the middle of one.
 #include <gtest/gtest.h>
 
+#include "gpu/gpu_fixture.hpp"
 #include "ops/case_runner.hpp"
 #include "tigon/core/error.hpp"
 
 namespace tigon::test {
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
-class GpuShapes : public testing::Test {
+class GpuShapes : public GpuTest {
  protected:
-  void SetUp() override {
-    try {
-      synchronize({.device = kGpu});
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   static void check(const char* op, std::initializer_list<const char*> shapes) {
     for (const bench::OpTable& table : bench::all_tables()) {
       if (table.op != op) continue;

@@ -35,8 +35,8 @@ cudaError_t add_if(IfNode& made, cudaGraph_t graph, cudaGraphConditionalHandle c
   return status;
 }
 
-// Whether the driver has such nodes; asked once, with a graph that never runs. TIGON_CONDITIONAL=off says no, for tools
-// that cannot follow such graphs (compute-sanitizer 2025.3 is one).
+// Whether the driver has such nodes; asked once, with a graph that never runs. TIGON_CONDITIONAL=off says no, to tell
+// faults of such graphs, or of tools that look into them, from others.
 bool nodes_exist() {
   static const bool answer = [] {
     const char* choice = std::getenv("TIGON_CONDITIONAL");

@@ -55,11 +55,6 @@ inline int attribute(Device device, cudaDeviceAttr which) {
   return value;
 }
 
-// Number of multiprocessors.
-inline int multiprocessors(Device device) { return attribute(device, cudaDevAttrMultiProcessorCount); }
-// The most shared memory that one block can ask for.
-inline int shared_bytes_limit(Device device) { return attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin); }
-
 // What launches ask of a device again and again, asked once.
 struct DeviceNumbers {
   int multiprocessors = 0;
@@ -75,7 +70,8 @@ inline const DeviceNumbers& device_numbers(Device device) {
     throw Error(ErrorCode::unsupported, {.where = "device cuda", .what = "there are more GPUs than Tigon counts"});
   }
   std::call_once(asked[slot], [&] {
-    kept[slot] = {multiprocessors(device), shared_bytes_limit(device),
+    kept[slot] = {attribute(device, cudaDevAttrMultiProcessorCount),
+                  attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin),
                   10 * attribute(device, cudaDevAttrComputeCapabilityMajor) +
                       attribute(device, cudaDevAttrComputeCapabilityMinor)};
   });

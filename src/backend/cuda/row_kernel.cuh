@@ -8,12 +8,13 @@
 
 // The two kernels that walk over rows for an op, and the choice between them. An op is a small struct:
 //
-//   Info, info(row), wanted(info)       what it needs to know of a row, and whether the row is to be read at all
-//   skip<W>(row, begin, end)            what to do with these columns when not
-//   peek(info, held)                    a value of the row that one thread picks out
-//   run(team, row, info, peeked, held, shared)   the work; every thread of the team comes here, one per block has
-//   peeked Shared                              shared memory for it kLight                              few registers
-//   beside the held row: two blocks fit a multiprocessor
+// - Info, info(row), wanted(info): what it needs to know of a row, and whether the row is to be read at all.
+// - skip<W>(row, begin, end): what to do with these columns when it is not.
+// - peek(info, held): a value of the row that one thread of each block picks out.
+// - run(team, row, info, peeked, held, shared): the work. Every thread of the team comes here.
+// - Shared: shared memory for it.
+// - kTeams: whether rows are ever long enough for a team.
+// - kLight: few registers beside the held row, so that one block more fits a multiprocessor.
 namespace tigon::cuda {
 
 inline constexpr int kMaxColumns = 1 << 30;

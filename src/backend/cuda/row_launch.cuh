@@ -7,14 +7,6 @@
 // The shape of a launch over rows, and the choice of a kernel by type.
 namespace tigon::cuda {
 
-// Of the current device.
-inline int multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device), "device cuda");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "device cuda");
-  return count;
-}
-
 inline constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxGridY = 65535;
 

@@ -29,7 +29,7 @@ void release(Device device, void* data) noexcept {
   int before = 0;
   (void)cudaGetDevice(&before);
   (void)cudaSetDevice(device.index);
-  (void)cudaDeviceSynchronize();  // graphs may still be using it; cudaFree waits as well, but tools do not know
+  (void)cudaDeviceSynchronize();  // nothing may still be using it, launched graphs included
   (void)cudaFree(data);
   (void)cudaSetDevice(before);
 }

@@ -227,8 +227,7 @@ std::string attention_backward_cudnn(const Context& ctx, const ops::AttentionBac
   const int64_t linear = 16 * args.q.elements() + (int64_t{1} << 20);
   // Before Blackwell the deterministic graph is known to hold all gradients of probabilities, and need not be built.
   const int64_t square = 2 * args.q.sizes[0] * args.q.sizes[2] * args.q.sizes[1] * args.q.sizes[1];
-  if (args.deterministic && !any_workspace && square > linear &&
-      attribute(ctx.device, cudaDevAttrComputeCapabilityMajor) < 10) {
+  if (args.deterministic && !any_workspace && square > linear && device_numbers(ctx.device).capability < 100) {
     return "its deterministic gradient holds seq×seq values per head";
   }
   return run(ctx, key, args, any_workspace ? INT64_MAX : linear,
