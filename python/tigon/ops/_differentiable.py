@@ -47,6 +47,7 @@ def differentiable(recipe: Recipe) -> Callable[..., Any]:
         def backward(ctx: Any, *upstream: Any) -> Gradients:
             return gradients(ctx, upstream, backward)
 
+    apply = Eager.call()
     Eager.__name__ = Eager.__qualname__ = f"tigon_{name}"  # what grad_fn shows
 
     forward_operator = register(name, recipe.schema, forward)
@@ -61,7 +62,7 @@ def differentiable(recipe: Recipe) -> Callable[..., Any]:
 
     def call(*inputs: Any) -> Any:
         if is_plain_call(name, *inputs[:tensors]):
-            return Eager.apply(*inputs)
+            return apply(*inputs)
         output = forward_operator(*inputs)
         return output[0] if results == 1 else output[:results]
 

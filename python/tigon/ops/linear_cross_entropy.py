@@ -119,7 +119,7 @@ def _call(
         return _forward_operator(*tensors, *settings, *reported, *needs)
     if not any(needs):
         return _forward(*tensors, *settings, *reported, *needs)
-    outputs: Gradients = _LinearCrossEntropy.apply(*tensors, settings, reported, needs)
+    outputs: Gradients = _apply(*tensors, settings, reported, needs)
     return outputs
 
 
@@ -200,6 +200,7 @@ class _LinearCrossEntropy(FirstOrderFunction):
         return (*gradients, *(None,) * 6)
 
 
+_apply = _LinearCrossEntropy.call()
 _SETTINGS_SCHEMA = f"{LOSS_OPTIONS_SCHEMA}, int chunk_tokens, int chunk_bytes, bool lean, bool f32_sums"
 _TENSORS_SCHEMA = "Tensor x, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? token_scale"
 _NEEDS_SCHEMA = "bool need_dx, bool need_dweight, bool need_dbias"
@@ -224,8 +225,9 @@ def _save_watched(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
 
 
 def _watched_gradients(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Gradients:
+    nothing: Gradients = (None,) * ctx.inputs
     if dloss is None:
-        return (None,) * ctx.inputs
+        return nothing
     needs = ctx.needs_input_grad[:3]
     given: Gradients
     if ctx.settings[4] == NO_REDUCTION:
@@ -233,7 +235,7 @@ def _watched_gradients(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Gradien
     else:
         kept = (t if needed else None for t, needed in zip(ctx.saved_tensors, needs, strict=True))
         given = _in_final_types(tuple(None if t is None else scaled(t, dloss) for t in kept), *ctx.final_types)
-    return (*(g if needed else None for g, needed in zip(given, needs, strict=True)), *(None,) * (ctx.inputs - 3))
+    return (*(g if needed else None for g, needed in zip(given, needs, strict=True)), *nothing[3:])
 
 
 torch.library.register_autograd("tigon::linear_cross_entropy", _watched_gradients, setup_context=_save_watched)
