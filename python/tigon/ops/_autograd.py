@@ -56,4 +56,4 @@ class FirstOrderFunction(torch.autograd.Function):
     @classmethod
     def call(cls) -> Callable[..., Any]:
         """``apply`` without what it does for torch.func transforms, which never get here (_route.py)."""
-        return cast(Callable[..., Any], super(torch.autograd.Function, cls).apply)
+        return cast(Callable[..., Any], super(torch.autograd.Function, cls).apply)  # type: ignore[misc]
