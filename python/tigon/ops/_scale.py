@@ -15,7 +15,7 @@ def scale_(tensors: Iterable[torch.Tensor | None], factor: torch.Tensor) -> None
         if t.dtype == factor.dtype:
             t.mul_(factor)
             continue
-        for block in t.view(-1).split(_BLOCK_ELEMENTS):  # mul_ would first round the factor to t's type
+        for block in t.view(-1).split(_BLOCK_ELEMENTS):  # on a GPU mul_ would round the factor to the type of t
             block.copy_(block.to(factor.dtype).mul_(factor))
 
 
