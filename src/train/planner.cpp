@@ -43,6 +43,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
       step.update(ctx, r, buffers, {});
     });
     if (train.accumulate > 1) {
+      measure(plan.further, train, [&](const Context& ctx) { step.forward_backward(ctx, r, buffers, 1); });
       measure(plan.update, train, [&](const Context& ctx) {
         step.norm(ctx, r, buffers, 1.0);
         step.update(ctx, r, buffers, {});
@@ -50,7 +51,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
     }
     if (train.evaluates) measure(plan.evaluation, train, [&](const Context& ctx) { step.evaluate(ctx, r, buffers); });
   });
-  for (Sequence* sequence : {&plan.residents, &plan.step, &plan.update, &plan.evaluation}) {
+  for (Sequence* sequence : {&plan.residents, &plan.step, &plan.further, &plan.update, &plan.evaluation}) {
     sequence->plan = Plan::pack(sequence->ledger);
   }
   return plan;
@@ -58,7 +59,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
 
 const Sequence& MemoryPlan::largest() const {
   const Sequence* most = &step;
-  for (const Sequence* sequence : {&update, &evaluation}) {
+  for (const Sequence* sequence : {&further, &update, &evaluation}) {
     if (sequence->plan.bytes() > most->plan.bytes()) most = sequence;
   }
   return *most;

@@ -37,6 +37,7 @@ struct Trainer::Impl {
         transfer(train.device),
         resident_arena(plan.residents.plan, memory.data(), plan.resident_bytes(), memory.on_host()),
         step_arena(plan.step.plan, transient(), plan.transient_bytes(), memory.on_host()),
+        further_arena(plan.further.plan, transient(), plan.transient_bytes(), memory.on_host()),
         update_arena(plan.update.plan, transient(), plan.transient_bytes(), memory.on_host()),
         evaluation_arena(plan.evaluation.plan, transient(), plan.transient_bytes(), memory.on_host()),
         residents(context(resident_arena), parameters, train),
@@ -68,7 +69,7 @@ struct Trainer::Impl {
   MemoryPlan plan;
   DeviceBlock memory;
   Queue compute, transfer;
-  ReplayArena resident_arena, step_arena, update_arena, evaluation_arena;
+  ReplayArena resident_arena, step_arena, further_arena, update_arena, evaluation_arena;
   Residents residents;
   Step step;
   LossScale loss_scale;
@@ -177,8 +178,9 @@ void Trainer::submit(const std::vector<TokenBatch>& micros) {
   const Context step_ctx = t.context(t.step_arena), update_ctx = one ? step_ctx : t.context(t.update_arena);
   t.residents.gradients.begin_step();
   for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
-    t.step.forward_backward(step_ctx, t.residents, b, micro);
-    if (!one) t.step_arena.restart();
+    ReplayArena& arena = micro == 0 ? t.step_arena : t.further_arena;
+    t.step.forward_backward(t.context(arena), t.residents, b, micro);
+    if (!one) arena.restart();
   }
   t.write_gradients();
   t.step.norm(update_ctx, t.residents, b, t.loss_scale.scale());

@@ -19,7 +19,8 @@ struct Sequence {
 struct MemoryPlan {
   Sequence residents;
   Sequence step;        // forward, backward, and with one micro-batch the update
-  Sequence update;      // of its own where micro-batches add up
+  Sequence further;     // the micro-batches after the first, which add to its gradients
+  Sequence update;      // after the last of them
   Sequence evaluation;  // where the run evaluates
 
   int64_t resident_bytes() const { return align_up(residents.plan.bytes()); }
