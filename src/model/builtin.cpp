@@ -33,6 +33,11 @@ ModelConfig llama(int64_t vocab, int64_t hidden, int64_t intermediate, int64_t l
           .norm_eps = 1e-5};
 }
 
+ModelConfig tied(ModelConfig config) {
+  config.tied_embeddings = true;
+  return config;
+}
+
 ModelConfig llama3(ModelConfig config, double factor, bool tied) {
   config.max_position = factor > 0 ? 131072 : 8192;
   config.rope_theta = 500000.0;
@@ -91,7 +96,7 @@ const std::vector<Builtin>& builtins() {
       // Small ones for CPUs: with a byte vocabulary, and with one of usual size.
       {"llama-bytes-1m", llama(256, 128, 352, 5, 4, 2)},
       {"llama-bytes-6m", llama(256, 256, 704, 8, 8, 4)},
-      {"llama-25m", llama(32000, 384, 1024, 8, 6, 6)},
+      {"llama-25m", tied(llama(32000, 384, 1024, 7, 6, 6))},
       {"llama-2-7b", llama(32000, 4096, 11008, 32, 32, 32)},
       {"llama-3-8b", llama3(llama(128256, 4096, 14336, 32, 32, 8), 0, false)},
       {"llama-3.1-8b", llama3(llama(128256, 4096, 14336, 32, 32, 8), 8, false)},
