@@ -74,7 +74,10 @@ void run(const Flags& flags) {
     plan = plan_memory(model, parameters, train);
   } catch (const Error& error) {
     if (train.device.kind == DeviceKind::cpu || error.code() != ErrorCode::unsupported) throw;
-    // The tensors are the same everywhere; what libraries take for themselves only the GPU can say.
+    // The tensors are the same everywhere; what libraries take for themselves only the GPU can say. The loss's chunk is
+    // the GPU's, with the CPU's f32 logits: not less than what the GPU will take.
+    train.memory.chunk.tokens = ops::chunk_tokens(train.memory.chunk, train.device, train.tokens(), model.hidden,
+                                                  model.vocab, size_of(train.precision.weight));
     note = fmt::format(
         "\nThis machine has no usable GPU, so \"loss\" and \"workspace\" are what the CPU's kernels take; every other "
         "row "

@@ -40,6 +40,7 @@ void fill_zero(const Context& ctx, const Tensor& t) {
     std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
   } else {
     device_fill(ctx, t.data, 0, t.bytes());
+    synchronize(ctx);
   }
 }
 

@@ -28,6 +28,21 @@ OwnedTensor embed(const Context& ctx, const ModelConfig& model, const Tensor& id
   return x;
 }
 
+// Books whatever is taken through it as the loss's: the logits and what belongs to them have a row of their own in the
+// memory table.
+class LossMemory final : public MemorySource {
+ public:
+  explicit LossMemory(MemorySource& source) : source_(source) {}
+  Allocation take(std::string_view name, int64_t bytes, MemoryClass) override {
+    return source_.take(name, bytes, MemoryClass::loss);
+  }
+  void give_back(const Allocation& allocation) noexcept override { source_.give_back(allocation); }
+  bool measuring() const noexcept override { return source_.measuring(); }
+
+ private:
+  MemorySource& source_;
+};
+
 }  // namespace
 
 void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro) const {
@@ -79,6 +94,9 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuff
   const DType dtype = train_.precision.weight;
   const int64_t tokens = train_.tokens();
   const Tensor norm_weight = r.weight[static_cast<size_t>(parameters_.final_norm)];
+  LossMemory loss_memory(*ctx.memory);
+  Context loss_ctx = ctx;
+  loss_ctx.memory = &loss_memory;
   ops::unfused::Tape norm_tape, loss_tape;
   const auto make = [&](const char* name, MemoryClass kind) {
     return OwnedTensor(ctx, name, dtype, {tokens, model_.hidden}, kind);
@@ -117,12 +135,11 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuff
     loss.dweight = head.tensor;
     loss.accumulate_dweight = head.accumulate;
   }
-  // Whatever the loss takes for itself stands in its own row of the memory table.
   if (train_.fused.flce) {
-    ops::fused_linear_cross_entropy_forward(ctx, loss);
+    ops::fused_linear_cross_entropy_forward(loss_ctx, loss);
   } else {
-    ops::unfused::fused_linear_cross_entropy_forward(ctx, loss, loss_tape);
-    if (with_grad) ops::unfused::fused_linear_cross_entropy_backward(ctx, loss, loss_tape);
+    ops::unfused::fused_linear_cross_entropy_forward(loss_ctx, loss, loss_tape);
+    if (with_grad) ops::unfused::fused_linear_cross_entropy_backward(loss_ctx, loss, loss_tape);
   }
   if (!with_grad) return {};
   normed.reset();
