@@ -347,13 +347,25 @@ Json rope_json(const ModelConfig& config) {
   return rope;
 }
 
+const char* dtype_name(DType dtype) {
+  return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
+}
+
 }  // namespace
+
+std::string config_text_with_dtype(std::string_view text, DType dtype, const std::string& where) {
+  Json json = Json::parse(text, where);
+  (void)json.object(where);
+  if (json.find("torch_dtype")) json.set("torch_dtype", dtype_name(dtype));
+  if (json.find("dtype") || !json.find("torch_dtype")) json.set("dtype", dtype_name(dtype));
+  return json.dump() + "\n";
+}
 
 std::string model_config_to_json(const ModelConfig& config, DType dtype) {
   static const std::map<Activation, const char*> kActivations = {
       {Activation::silu, "silu"}, {Activation::gelu_tanh, "gelu_pytorch_tanh"}, {Activation::gelu_erf, "gelu"}};
   const FamilyNames& names = names_of(config.family);
-  const char* type = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
+  const char* type = dtype_name(dtype);
   const Json rope = rope_json(config);
   Json json;
   json.set("architectures", Json::Array{names.architecture});

@@ -81,7 +81,7 @@ class Run {
     result_.stopped = stop_ && trainer_.step() < last;
     if (eval_) evaluate(log);
     if (!options_.checkpoints.empty() && trainer_.step() > saved_) save();
-    if (!options_.output.empty() && !result_.stopped) trainer_.save_weights(options_.output);
+    if (!options_.output.empty() && !result_.stopped) write_output();
     result_.steps = trainer_.step();
     if (timed_tokens_ > 0) result_.tokens_per_second = static_cast<double>(timed_tokens_) / timed_seconds_;
     return result_;
@@ -125,7 +125,9 @@ class Run {
                                                 .fix = "Add --resume to go on with it, or choose another folder."});
     }
     if (!options_.model_folder.empty()) {
-      trainer_.set_config_text(read_text_file(options_.model_folder / "config.json", int64_t{1} << 24));
+      const fs::path config = options_.model_folder / "config.json";
+      trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
+                                                      trainer_.config().precision.weight, config.string()));
     }
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
@@ -138,6 +140,17 @@ class Run {
     if (!options_.checkpoints.empty()) fs::create_directories(options_.checkpoints);
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
     observer_.on_start(trainer_, trainer_.step());
+  }
+
+  // The weights, and what belongs to the model they came from: its tokenizer.
+  void write_output() {
+    trainer_.save_weights(options_.output);
+    if (options_.model_folder.empty()) return;
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+                             "added_tokens.json", "vocab.json", "merges.txt", "generation_config.json"}) {
+      const fs::path from = options_.model_folder / name;
+      if (fs::exists(from)) fs::copy_file(from, options_.output / name, fs::copy_options::overwrite_existing);
+    }
   }
 
   void submit() {

@@ -158,7 +158,7 @@ TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
 
 // Killed again and again at any moment, and each time resumed: the end is that of a run that nobody disturbed.
 TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
-  constexpr int kSteps = 400, kKills = 15;
+  constexpr int kSteps = 160, kKills = 15;
   const Folder folder;
   const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output";
   const auto run_to_end = [&](std::vector<std::string> arguments) {
@@ -191,7 +191,7 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   }
   EXPECT_GT(hit, kKills / 2) << "the run was over before it could be killed";
   run_to_end(arguments_for(killed));
-  const std::string last = "/step-00000400/";
+  const std::string last = "/step-00000160/";
   for (const char* file : {"model.safetensors", "state.safetensors"}) {
     const std::string expected = bytes_of(calm + last + file);
     ASSERT_FALSE(expected.empty());

@@ -35,6 +35,18 @@ CONFIGS = {
             "original_max_position_embeddings": 32,
         },
     ),
+    "llama-linear": LlamaConfig(
+        **_COMMON, rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+    ),
+    "qwen2.5-yarn": Qwen2Config(
+        **_COMMON,
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 1000000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    ),
     "llama3.2": LlamaConfig(**_COMMON, tie_word_embeddings=True),
     "mistral": MistralConfig(**_COMMON, sliding_window=64),
     "qwen2": Qwen2Config(**_COMMON),
@@ -42,6 +54,7 @@ CONFIGS = {
     "qwen3": Qwen3Config(**_COMMON, head_dim=24),
     # Without a pad token: torch gives no gradient to that token's embedding, Tigon treats it as any other.
     "gemma": GemmaConfig(**_COMMON, head_dim=24, pad_token_id=None),
+    "gemma-erf": GemmaConfig(**_COMMON, head_dim=24, pad_token_id=None, hidden_act="gelu", tie_word_embeddings=False),
 }
 
 

@@ -1,5 +1,7 @@
 """Losses, every gradient, and ten steps of training, against Hugging Face Transformers and torch.optim.AdamW."""
 
+import math
+
 import pytest
 import torch
 from conftest import read_log
@@ -115,8 +117,6 @@ def test_ten_steps_with_adamw(tigon, tmp_path, write_tokens, name, accumulate):
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-8)
     for step in range(1, steps + 1):
-        import math
-
         done = (step - 3) / (steps - 3)
         factor = step / 3 if step <= 3 else 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done))
         for group in optimizer.param_groups:
@@ -135,9 +135,11 @@ def test_ten_steps_with_adamw(tigon, tmp_path, write_tokens, name, accumulate):
         assert line["grad_norm"] == pytest.approx(norm.item(), rel=1e-3), step
 
     # And back through transformers: the written folder is the trained model.
-    trained = AutoModelForCausalLM.from_pretrained(tmp_path / "trained", dtype=torch.float32)
+    trained = AutoModelForCausalLM.from_pretrained(tmp_path / "trained")
+    assert trained.dtype == torch.float32
     for (key, ours), theirs in zip(trained.named_parameters(), model.parameters()):
-        assert relative(ours, theirs) < 1e-4, key
+        # Keys' biases hardly matter to a softmax; AdamW makes steps of full size from their rounding errors.
+        assert relative(ours, theirs) < (1e-3 if key.endswith("k_proj.bias") else 1e-4), key
     ids, labels = batch(tokens, 0)
     assert loss_of(trained, ids, labels).item() == pytest.approx(loss_of(model, ids, labels).item(), rel=1e-5)
 

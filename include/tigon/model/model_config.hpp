@@ -50,6 +50,9 @@ ModelConfig model_config_from_json(std::string_view text, const std::string& whe
 // A config.json that transformers reads back as the same model, with weights in `dtype`.
 std::string model_config_to_json(const ModelConfig& config, DType dtype);
 
+// The text of a config.json that says that its weights are in `dtype`, everything else as it was.
+std::string config_text_with_dtype(std::string_view text, DType dtype, const std::string& where);
+
 // Throws Error unless the sizes fit each other.
 void check_model_config(const ModelConfig& config, const std::string& where);
 
