@@ -19,6 +19,13 @@ add_library(tigon_dnnl INTERFACE)
 target_include_directories(tigon_dnnl SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_DNNL_INCLUDE}>)
 target_link_libraries(tigon_dnnl INTERFACE ${TIGON_DNNL_LIBRARY})
 
+# Headers only. Plain search as well, so that nothing of it reaches the installed package.
+find_path(TIGON_JSON_INCLUDE nlohmann/json.hpp REQUIRED)
+add_library(tigon_nlohmann_json INTERFACE)
+target_include_directories(tigon_nlohmann_json SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_JSON_INCLUDE}>)
+
+find_package(Threads REQUIRED)
+
 # CUDA: AUTO takes it when nvcc is there.
 set(TIGON_WITH_CUDA OFF)
 if(NOT TIGON_CUDA STREQUAL "OFF")

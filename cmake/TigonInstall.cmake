@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tigon)
 
 install(DIRECTORY include/tigon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS tigon_cpp tigon_capi tigon_hwy tigon_dnnl EXPORT tigon_targets)
+install(TARGETS tigon_cpp tigon_capi tigon_hwy tigon_dnnl tigon_nlohmann_json EXPORT tigon_targets)
 if(TIGON_APP)
   install(TARGETS tigon_app)
 endif()

@@ -28,8 +28,12 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("tigon ") + tigon::version());
   app.require_subcommand(1);
   app.footer(
-      "Start with:  tigon bench ops --ops rmsnorm,fused_linear_cross_entropy --memory\nEvery command has its own "
+      "Start with:  tigon plan --model llama-3.2-1b --fit 24GiB\n             tigon train --data data/austen.txt "
+      "--steps 50\n"
+      "             tigon bench ops --ops rmsnorm,fused_linear_cross_entropy --memory\nEvery command has its own "
       "--help.");
+  tigon::app::add_train(app);
+  tigon::app::add_plan(app);
   tigon::app::add_bench(app);
   try {
     if (argc > 1) refuse_unknown_command(app, argv[1]);

@@ -34,10 +34,14 @@ const std::map<std::string, Room> kRooms = {
       {"core", "memory", "op headers", "backend table"},
       {"cuda", "cublas", "cudnn", "nv", "dlfcn.h"}}},
     {"ops", {{"src/ops"}, {"core", "op headers", "backend table", "backend/reference", "backend/cpu"}, {"dlfcn.h"}}},
+    {"json", {{"src/json"}, {"core"}, {"nlohmann/"}}},
+    {"model", {{"include/tigon/model", "src/model"}, {"core", "op headers", "json"}, {}}},
+    {"storage", {{"include/tigon/storage", "src/storage"}, {"core", "json"}, {}}},
+    {"train", {{"include/tigon/train", "src/train"}, {"core", "memory", "op headers", "json", "model", "storage"}, {}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {}}},
     {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h"}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {}}},
-    {"app", {{"apps/tigon"}, {"core", "memory", "op headers", "bench"}, {"CLI/"}}},
+    {"app", {{"apps/tigon"}, {"core", "memory", "op headers", "model", "storage", "train", "bench"}, {"CLI/"}}},
 };
 // Small and used across rooms.
 const std::vector<std::string> kEverywhere = {"fmt/"};

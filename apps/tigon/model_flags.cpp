@@ -1,0 +1,135 @@
+#include "model_flags.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tigon/core/error.hpp"
+#include "tigon/storage/files.hpp"
+
+namespace tigon::app {
+
+void ModelFlags::add_to(CLI::App& command) {
+  std::string known;
+  for (const std::string& name : builtin_model_names()) known += (known.empty() ? "" : ", ") + name;
+  command.add_option("--model", model, "A Hugging Face folder with a config.json, or a built-in shape: " + known)
+      ->capture_default_str();
+  command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--batch", batch, "Sequences per micro-batch")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--seq", seq, "Tokens per sequence")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  command.add_option("--accumulate", accumulate, "Micro-batches per step; their gradients add up to the large batch's")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--precision", precision,
+          "fp32; bf16 (f32 master, m, v: 16 bytes a parameter); bf16-sr (all bf16, stochastic rounding: 8 bytes); "
+          "fp16 (as bf16, with a dynamic loss scale)")
+      ->check(CLI::IsMember(precision_names()))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--recompute", recompute,
+          "What forward drops and backward makes again: none; selective (whatever costs no product); block (all "
+          "but each layer's input, as gradient checkpointing does); or stages by name, such as norm1,activation")
+      ->capture_default_str();
+  command
+      .add_option("--fused", fused,
+                  "Which ops run fused: all, none, or some of rope,swiglu,rmsnorm,flce. The others run as the chain of "
+                  "steps of an eager framework, to compare with")
+      ->capture_default_str();
+  command.add_option("--mlp-tile", mlp_tile, "Run the MLP on so many tokens at a time; 0: all at once")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  command.add_option("--chunk", chunk, "Tokens per chunk of the fused loss; 0: from the vocabulary's size")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  command.add_flag("--liger-chunk", liger_chunk, "Chunks by Liger's rule");
+  command.add_flag("--lean-loss", lean_loss,
+                   "The fused loss in panels of the vocabulary: least memory, a fourth product (GPU)");
+  command.add_flag(
+      "--nondeterministic", nondeterministic,
+      "Allow attention gradients that differ in their last bits from run to run where that is faster (GPU)");
+  command.add_option("--threads", threads, "CPU threads, 0 for all; results do not depend on it")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+}
+
+TrainConfig ModelFlags::train_config() const {
+  TrainConfig train;
+  train.device = device_from_string(device);
+  train.threads = threads;
+  train.batch = batch;
+  train.seq = seq;
+  train.accumulate = accumulate;
+  train.precision = precision_from_string(precision);
+  train.memory = {.recompute = recompute_from_string(recompute),
+                  .mlp_tile = mlp_tile,
+                  .chunk = {.tokens = chunk, .liger = liger_chunk, .lean = lean_loss}};
+  train.fused = fused_from_string(fused);
+  train.deterministic = !nondeterministic;
+  return train;
+}
+
+std::filesystem::path ModelFlags::folder() const {
+  return std::filesystem::is_directory(model) ? std::filesystem::path(model) : std::filesystem::path();
+}
+
+ModelConfig ModelFlags::model_config() const {
+  const std::filesystem::path from = folder();
+  if (from.empty()) return builtin_model(model);
+  return model_config_from_json(read_text_file(from / "config.json", int64_t{1} << 24),
+                                (from / "config.json").string());
+}
+
+int64_t bytes_from_string(const std::string& text) {
+  struct Unit {
+    const char* name;
+    double bytes;
+  };
+  size_t used = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  std::string unit = text.substr(used);
+  for (const Unit& u : {Unit{"", 1},
+                        {"B", 1},
+                        {"KiB", 0x1p10},
+                        {"MiB", 0x1p20},
+                        {"GiB", 0x1p30},
+                        {"TiB", 0x1p40},
+                        {"KB", 1e3},
+                        {"MB", 1e6},
+                        {"GB", 1e9},
+                        {"TB", 1e12}}) {
+    if (used > 0 && unit == u.name && value > 0 && value * u.bytes < 0x1p62)
+      return static_cast<int64_t>(value * u.bytes);
+  }
+  throw Error(ErrorCode::invalid_argument, {.where = "size",
+                                            .what = "this is no amount of memory",
+                                            .expected = "such as 24GiB, 512MB or 1000000",
+                                            .got = "'" + text + "'"});
+}
+
+std::string plan_table(const MemoryPlan& plan) {
+  std::string text = fmt::format("{:<14} {:>12} {:>16}\n", "memory", "at the peak", "bytes");
+  const auto by_class = plan.peak_by_class();
+  int64_t sum = 0;
+  for (int c = 0; c < kMemoryClassCount; ++c) {
+    const int64_t bytes = by_class[static_cast<size_t>(c)];
+    sum += bytes;
+    if (bytes > 0)
+      text += fmt::format("{:<14} {:>12} {:>16}\n", to_string(static_cast<MemoryClass>(c)), human_bytes(bytes), bytes);
+  }
+  const int64_t total = plan.total_bytes();
+  text += fmt::format("{:<14} {:>12} {:>16}\n", "packing", human_bytes(total - sum), total - sum);
+  text += fmt::format("{:<14} {:>12} {:>16}\n", "all", human_bytes(total), total);
+  return text;
+}
+
+}  // namespace tigon::app

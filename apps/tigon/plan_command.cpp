@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.hpp"
+#include "model_flags.hpp"
+#include "tigon/core/error.hpp"
+
+namespace tigon::app {
+
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  std::string fit;
+  int tensors = 12;
+};
+
+void print_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train) {
+  const StudyFormulas f = study_formulas(model, parameters, train);
+  fmt::print("\nBy formula, to compare:\n");
+  fmt::print("  static, {} bytes a parameter     {:>12}   (16P, mixed precision: {})\n",
+             train.precision.bytes_per_parameter(), human_bytes(f.static_bytes), human_bytes(f.static_mixed_16p));
+  fmt::print("  a checkpoint of every layer      {:>12}   batch·seq·hidden·bytes·layers\n", human_bytes(f.checkpoints));
+  fmt::print("  logits, f32                      {:>12}   an eager framework holds about three of them\n",
+             human_bytes(f.logits));
+  fmt::print("  logits of one chunk, Liger's     {:>12}\n", human_bytes(f.chunk_logits));
+}
+
+void print_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t planned,
+               int64_t budget) {
+  fmt::print("\nWithin {}: ", human_bytes(budget));
+  const Fit fit = largest_fit(model, parameters, train, budget);
+  if (fit.batch > 0) {
+    fmt::print("at {} tokens a sequence, batches up to {}", train.seq, fit.batch);
+  } else {
+    fmt::print("not even one sequence of {} tokens", train.seq);
+  }
+  if (fit.seq > 0) {
+    fmt::print("; at batch {}, sequences up to {}.\n", train.batch, fit.seq);
+  } else {
+    fmt::print("; at batch {}, no sequence at all.\n", train.batch);
+  }
+  if (planned <= budget) {
+    fmt::print("This run fits, with {} to spare.\n", human_bytes(budget - planned));
+  } else {
+    fmt::print("This run needs {} more than that.\n", human_bytes(planned - budget));
+  }
+}
+
+void print_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t planned,
+                  int64_t budget) {
+  const std::vector<Advice> list = advice(model, parameters, train);
+  if (list.empty()) return;
+  fmt::print("\nTo need less, one after the other{}:\n", budget > 0 && planned > budget ? "" : " (none is necessary)");
+  bool fits = budget > 0 && planned <= budget;
+  for (const Advice& a : list) {
+    const bool enough = budget > 0 && !fits && a.total_bytes <= budget;
+    fits = fits || enough;
+    fmt::print("  {:<28} {:>12} in all{}  {}\n", a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "", a.why);
+  }
+}
+
+void run(const Flags& flags) {
+  const ModelConfig model = flags.model.model_config();
+  TrainConfig train = flags.model.train_config();
+  const int64_t budget = flags.fit.empty() ? 0 : bytes_from_string(flags.fit);
+  const ParameterList parameters(model);
+  const int64_t count = parameters.elements();
+
+  std::string note;
+  MemoryPlan plan;
+  try {
+    plan = plan_memory(model, parameters, train);
+  } catch (const Error& error) {
+    if (train.device.kind == DeviceKind::cpu || error.code() != ErrorCode::unsupported) throw;
+    // The tensors are the same everywhere; what libraries take for themselves only the GPU can say. The loss's chunk is
+    // the GPU's, with the CPU's f32 logits: not less than what the GPU will take.
+    train.memory.chunk.tokens = ops::chunk_tokens(train.memory.chunk, train.device, train.tokens(), model.hidden,
+                                                  model.vocab, size_of(train.precision.weight));
+    note = fmt::format(
+        "\nThis machine has no usable GPU, so \"loss\" and \"workspace\" are what the CPU's kernels take; every other "
+        "row "
+        "is what\nthe GPU will hold. ({})\n",
+        error.what());
+    train.device = {};
+    plan = plan_memory(model, parameters, train);
+  }
+
+  fmt::print("{} {}: {:.1f} M parameters, {} layers, hidden {}, {} + {} heads of {}, vocabulary {}\n",
+             flags.model.model, to_string(model.family), static_cast<double>(count) * 1e-6, model.layers, model.hidden,
+             model.heads, model.kv_heads, model.head_dim, model.vocab);
+  fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, {}\n\n", train.batch, train.seq,
+             train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "", train.precision.name,
+             recompute_to_string(train.memory.recompute), fused_to_string(train.fused), flags.model.device);
+  fmt::print("{}", plan_table(plan));
+  fmt::print("\nAlive at the peak, all layers together:\n");
+  int shown = 0;
+  for (const MemoryPlan::PeakRow& row : plan.alive_at_peak()) {
+    if (shown++ == flags.tensors) break;
+    fmt::print("  {:>12}  {} ({}{})\n", human_bytes(row.bytes), row.name, to_string(row.memory_class),
+               row.count > 1 ? fmt::format(", {} of them", row.count) : "");
+  }
+  print_formulas(model, count, train);
+  if (budget > 0) print_fit(model, parameters, train, plan.total_bytes(), budget);
+  print_advice(model, parameters, train, plan.total_bytes(), budget);
+  fmt::print("{}", note);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  CLI::App* plan = app.add_subcommand("plan", "Say what a training run will need, to the byte, without running it");
+  const auto flags = std::make_shared<Flags>();
+  flags->model.model = "llama-3.2-1b";
+  flags->model.precision = "bf16";
+  flags->model.seq = 1024;
+  flags->model.add_to(*plan);
+  plan->add_option("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it");
+  plan->add_option("--tensors", flags->tensors, "How many rows of what is alive at the peak")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  plan->footer(
+      "\nThe plan is the training step itself, walked without computing: the same calls take the same memory, so a run "
+      "uses\nexactly these bytes.\n\n"
+      "Examples:\n"
+      "  tigon plan --model llama-3.2-1b --batch 8 --seq 1024 --precision bf16-sr --recompute block\n"
+      "  tigon plan --model llama-3.1-8b --precision bf16-sr --recompute block --fit 80GiB\n"
+      "  tigon plan --model llama-3.2-1b --fused none        # what the fused kernels save");
+  plan->callback([flags] { run(*flags); });
+}
+
+}  // namespace tigon::app

@@ -1,0 +1,229 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <memory>
+
+#include "ceilings.hpp"
+#include "commands.hpp"
+#include "model_flags.hpp"
+#include "tigon/core/error.hpp"
+#include "tigon/memory/arena.hpp"
+#include "tigon/ops/device_memory.hpp"
+#include "tigon/train/run.hpp"
+
+namespace tigon::app {
+
+namespace {
+
+struct Flags {
+  ModelFlags model;
+  RunOptions run;
+  std::string schedule = "cosine";
+  TrainConfig train;
+  double loss_scale_power = 16;
+  int64_t loss_scale_window = 1000, loss_scale_hysteresis = 1;
+  int64_t print_every = 1;
+  bool ceiling = false, sequential = false;
+};
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+void on_signal(int) {
+  stop_requested = true;
+  (void)std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends the program at once
+}
+
+// One line per step: rewritten in place on a terminal, with a bar; plain lines elsewhere.
+class Screen final : public RunObserver {
+ public:
+  Screen(int64_t steps, int64_t every) : steps_(steps), every_(every), terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+  void on_start(const Trainer& trainer, int64_t first_step) override {
+    const TrainConfig& train = trainer.config();
+    fmt::print("{:.2f} M parameters, {} × {} tokens{}, {}, recompute {}, fused {}\n\n{}\n",
+               static_cast<double>(trainer.parameters().elements()) * 1e-6, train.batch, train.seq,
+               train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
+               recompute_to_string(train.memory.recompute), fused_to_string(train.fused), plan_table(trainer.plan()));
+    if (first_step > 0) fmt::print("resumed after step {}\n", first_step);
+    (void)std::fflush(stdout);
+  }
+
+  void on_step(const StepLine& line) override {
+    const StepReport& r = line.report;
+    std::string text = fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tokens/s", r.step, steps_,
+                                   r.loss, r.grad_norm, r.lr, line.tokens_per_second);
+    if (line.gemm_share > 0) text += fmt::format("  {:.0f}% of GEMM", 100 * line.gemm_share);
+    text += fmt::format("  {}", human_bytes(line.planned_bytes));
+    if (r.skipped) text += fmt::format("  skipped, overflow at scale {:.0f}", r.loss_scale);
+    const bool keeps = r.step == steps_ || r.step % every_ == 0;
+    if (terminal_) {
+      fmt::print("\r\033[K{} {}", bar(r.step), text);
+      if (keeps && every_ > 1) fmt::print("\n");
+    } else if (keeps) {
+      fmt::print("{}\n", text);
+    }
+    (void)std::fflush(stdout);
+  }
+  void on_evaluation(int64_t step, double loss) override {
+    print_line(fmt::format("step {}  evaluation loss {:.4f}", step, loss));
+  }
+  void on_checkpoint(const std::filesystem::path& path) override { print_line("saved " + path.string()); }
+  void on_message(const std::string& text) override { print_line(text); }
+
+ private:
+  void print_line(const std::string& text) const {
+    fmt::print("{}{}\n", terminal_ ? "\r\033[K" : "", text);
+    (void)std::fflush(stdout);
+  }
+  std::string bar(int64_t step) const {
+    constexpr int64_t kWidth = 20;
+    const int64_t full = steps_ > 0 ? kWidth * step / steps_ : kWidth;
+    std::string text;
+    for (int64_t i = 0; i < kWidth; ++i) text += i < full ? "█" : "░";
+    return text;
+  }
+
+  int64_t steps_, every_;
+  bool terminal_;
+};
+
+double measured_gemm_rate(const TrainConfig& train) {
+  if (train.device.kind == DeviceKind::cpu) {
+    HeapArena heap;
+    return bench::measure_gemm({.threads = train.threads, .memory = &heap});
+  }
+  DeviceArena arena(train.device);
+  const DeviceStream stream(train.device);
+  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena});
+}
+
+void run(Flags& flags) {
+  const ModelConfig model = flags.model.model_config();
+  TrainConfig train = flags.model.train_config();
+  train.steps = flags.train.steps;
+  train.seed = flags.train.seed;
+  train.clip = flags.train.clip;
+  train.optimizer = flags.train.optimizer;
+  train.schedule = flags.train.schedule;
+  train.schedule.decay = decay_from_string(flags.schedule);
+  if (train.precision.loss_scale.dynamic) {
+    train.precision.loss_scale = {.dynamic = true,
+                                  .initial = std::exp2(flags.loss_scale_power),
+                                  .window = flags.loss_scale_window,
+                                  .hysteresis = flags.loss_scale_hysteresis};
+  }
+  RunOptions options = flags.run;
+  options.model_folder = flags.model.folder();
+  options.shuffle = !flags.sequential;
+  if (options.resume && options.checkpoints.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "--resume", .what = "needs --checkpoints, the folder to resume from"});
+  }
+  const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
+
+  Screen screen(train.steps, flags.print_every);
+  (void)std::signal(SIGINT, on_signal);
+  const RunResult result = run_training(model, train, options, screen, stop_requested, gemm_rate);
+  (void)std::signal(SIGINT, SIG_DFL);
+
+  if (result.stopped) {
+    fmt::print("\nStopped after step {}. ", result.steps);
+    if (options.checkpoints.empty()) {
+      fmt::print("Nothing was saved: give --checkpoints FOLDER to keep what a run has learnt.\n");
+    } else {
+      fmt::print("To go on, run the same command with --resume.\n");
+    }
+    return;
+  }
+  fmt::print("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
+  if (train.evaluates || options.eval_fraction > 0 || !options.eval_data.empty())
+    fmt::print(", {:.4f} in evaluation", result.eval_loss);
+  if (result.tokens_per_second > 0) fmt::print(", {:.0f} tokens/s", result.tokens_per_second);
+  fmt::print("\n");
+  if (!options.output.empty()) fmt::print("weights in {}\n", options.output.string());
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  CLI::App* train = app.add_subcommand("train", "Train a model of the Llama family");
+  const auto flags = std::make_shared<Flags>();
+  flags->model.add_to(*train);
+  train->add_option("--data", flags->run.data, "Text (a token per byte) or a token file; without it: random tokens")
+      ->check(CLI::ExistingFile);
+  train->add_option("--steps", flags->train.steps, "Steps in all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  train->add_option("--lr", flags->train.optimizer.lr, "Peak learning rate")->capture_default_str();
+  train->add_option("--schedule", flags->schedule, "How it falls after the warm-up")
+      ->check(CLI::IsMember({"cosine", "linear", "constant"}))
+      ->capture_default_str();
+  train->add_option("--warmup", flags->train.schedule.warmup, "Steps over which it rises")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  train->add_option("--lr-floor", flags->train.schedule.floor, "Where it ends, as a share of the peak")
+      ->capture_default_str();
+  train->add_option("--weight-decay", flags->train.optimizer.weight_decay, "Of matrices; norms and biases have none")
+      ->capture_default_str();
+  train->add_option("--beta1", flags->train.optimizer.beta1, "AdamW's")->capture_default_str();
+  train->add_option("--beta2", flags->train.optimizer.beta2, "AdamW's")->capture_default_str();
+  train->add_option("--eps", flags->train.optimizer.eps, "AdamW's")->capture_default_str();
+  train->add_option("--clip", flags->train.clip, "The largest norm of the gradient; 0: any")->capture_default_str();
+  train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
+      ->capture_default_str();
+  train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");
+  train->add_flag("--sequential", flags->sequential, "Take the data in order, without shuffling");
+  train->add_option("--eval-data", flags->run.eval_data, "Evaluate on this file")->check(CLI::ExistingFile);
+  train
+      ->add_option("--eval-fraction", flags->run.eval_fraction,
+                   "Or on this share at the end of the data, which is then not trained on")
+      ->check(CLI::Range(0.0, 0.9));
+  train->add_option("--eval-every", flags->run.eval_every, "Steps between evaluations; 0: at the end")
+      ->capture_default_str();
+  train->add_option("--eval-batches", flags->run.eval_batches, "Batches per evaluation")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  train->add_option("--checkpoints", flags->run.checkpoints,
+                    "Folder for checkpoints: each a whole state of the run, and a model that transformers loads");
+  train->add_option("--save-every", flags->run.save_every, "Steps between checkpoints; 0: at the end")
+      ->capture_default_str();
+  train->add_option("--keep", flags->run.keep, "How many checkpoints stay")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  train->add_flag("--resume", flags->run.resume,
+                  "Go on from the newest checkpoint: bitwise as if the run had not stopped");
+  train->add_option("--output", flags->run.output, "Folder for the trained weights, as transformers loads them");
+  train->add_option("--log", flags->run.log, "A line of JSON per step into this file");
+  train->add_option("--print-every", flags->print_every, "Steps between printed lines")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  train->add_flag("--gemm-ceiling", flags->ceiling,
+                  "Measure the machine's GEMM rate first and show each step's share of it");
+  train->add_option("--loss-scale-power", flags->loss_scale_power, "fp16: the loss scale begins at 2 to this power")
+      ->check(CLI::Range(0, 40))
+      ->capture_default_str();
+  train->add_option("--loss-scale-window", flags->loss_scale_window, "fp16: it doubles after so many good steps")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  train->add_option("--loss-scale-hysteresis", flags->loss_scale_hysteresis, "fp16: it halves after so many overflows")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  train->add_option("--save-gradients", flags->run.save_gradients,
+                    "Write the first step's gradients, before clipping, as safetensors");
+  train->footer(
+      "\nA token file is, little-endian: the 8 bytes TIGONTOK, u32 version 1, u32 bytes per token (2 or 4), u64 number "
+      "of "
+      "tokens,\nu64 vocabulary size, then the tokens.\n\nCtrl-C finishes the step, saves, and says how to go on.\n\n"
+      "Examples:\n"
+      "  tigon train --data data/austen.txt --steps 200 --lr 1e-3 --eval-fraction 0.05\n"
+      "  tigon train --model ./Llama-3.2-1B --data tokens.bin --device cuda --precision bf16-sr --recompute block \\\n"
+      "      --seq 1024 --checkpoints run1 --save-every 500 --output trained\n"
+      "  tigon train --model llama-3.2-1b --device cuda --precision bf16-sr --seq 1024 --steps 20   # random weights "
+      "and tokens");
+  train->callback([flags] { run(*flags); });
+}
+
+}  // namespace tigon::app

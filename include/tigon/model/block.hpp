@@ -1,0 +1,197 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tigon/core/context.hpp"
+#include "tigon/model/parameters.hpp"
+#include "tigon/ops/unfused.hpp"
+
+// A decoder block as a list of stages. Each stage is a forward/backward pair that says what it reads and writes; which
+// stages run again before backward, because the policy dropped what they wrote, follows from those lists. A variant of
+// the block (QK-norm, a tiled MLP) is another stage in the list.
+namespace tigon {
+
+// The values that live inside a block. With T = batch·seq tokens:
+enum class Slot : uint8_t {
+  x,         // [T, hidden] the block's input: what a checkpoint of the layer is
+  normed1,   // [T, hidden]
+  rstd1,     // [T] f32
+  qkv,       // [T, (heads + 2·kv_heads)·D], q and k rotated
+  q,         // [T, heads·D]: instead of qkv where q and k are normed: normed and rotated
+  k,         // [T, kv_heads·D]
+  v,         // [T, kv_heads·D]
+  q_raw,     // [T, heads·D] before the norm
+  k_raw,     // [T, kv_heads·D]
+  q_rstd,    // [T·heads] f32
+  k_rstd,    // [T·kv_heads] f32
+  attn,      // [T, heads·D]
+  lse,       // [batch, heads, seq] f32
+  attn_out,  // [T, hidden] what attention adds to the stream
+  mid,       // [T, hidden] x + attn_out
+  normed2,   // [T, hidden]
+  rstd2,     // [T] f32
+  gate_up,   // [T, 2·intermediate]
+  act,       // [T, intermediate]
+  out,       // [T, hidden] what the MLP adds to mid; the next block's norm adds it
+  // No tensors: what the unfused form of a stage keeps on its tape.
+  norm1_tape,
+  norm2_tape,
+  act_tape,
+  count
+};
+inline constexpr int kSlotCount = static_cast<int>(Slot::count);
+std::string_view to_string(Slot slot) noexcept;
+
+class SlotSet {
+ public:
+  constexpr SlotSet() = default;
+  constexpr SlotSet(std::initializer_list<Slot> slots) {
+    for (const Slot slot : slots) bits_ |= bit(slot);
+  }
+  constexpr bool contains(Slot slot) const { return (bits_ & bit(slot)) != 0; }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr SlotSet operator|(SlotSet other) const { return SlotSet(bits_ | other.bits_); }
+  constexpr SlotSet operator&(SlotSet other) const { return SlotSet(bits_ & other.bits_); }
+  constexpr SlotSet operator-(SlotSet other) const { return SlotSet(bits_ & ~other.bits_); }
+  constexpr SlotSet& operator|=(SlotSet other) { return *this = *this | other; }
+  friend constexpr bool operator==(SlotSet, SlotSet) = default;
+
+ private:
+  constexpr explicit SlotSet(uint32_t bits) : bits_(bits) {}
+  static constexpr uint32_t bit(Slot slot) { return uint32_t{1} << static_cast<int>(slot); }
+  uint32_t bits_ = 0;
+};
+
+// The stages by name, in order. `mlp` stands for the last three where the MLP runs in tiles of tokens.
+enum class StageId : uint8_t { norm1, qkv, attention, o_proj, norm2, gate_up, activation, down, mlp };
+inline constexpr int kStageCount = 9;
+std::string_view to_string(StageId stage) noexcept;
+StageId stage_from_string(std::string_view name);
+
+// Which stages drop what they wrote, to be run again before backward: a bit per StageId.
+using StageMask = uint32_t;
+constexpr StageMask stage_bit(StageId stage) { return StageMask{1} << static_cast<int>(stage); }
+
+// Which ops run in their fused form.
+struct FusedOps {
+  bool rope = true;
+  bool swiglu = true;  // geglu as well
+  bool rmsnorm = true;
+  bool flce = true;  // fused linear cross entropy
+};
+
+// What is the same for every block of a run.
+struct BlockShape {
+  ModelConfig config{};
+  int64_t batch = 1;
+  int64_t seq = 1;
+  DType dtype = DType::f32;
+  FusedOps fused{};
+  int64_t mlp_tile = 0;  // tokens at a time through the MLP; 0: all
+  bool deterministic = true;
+
+  int64_t tokens() const { return batch * seq; }
+};
+
+using BlockTensors = std::array<Tensor, kBlockWeightCount>;
+
+// Where a weight's gradient goes. Gradients are asked for when a stage's backward is about to write them, and not
+// before: until then their memory serves others.
+struct Gradient {
+  Tensor tensor{};
+  bool accumulate = false;
+};
+class GradientSource {
+ public:
+  virtual ~GradientSource() = default;
+  virtual Gradient gradient(BlockWeight weight) = 0;
+};
+
+// The values of one block that are alive, and the gradients of some of them during backward.
+struct BlockValues {
+  std::array<OwnedTensor, kSlotCount> value;
+  std::array<OwnedTensor, kSlotCount> grad;
+  std::array<ops::unfused::Tape, kStageCount> tape;
+
+  OwnedTensor& operator[](Slot slot) { return value[static_cast<size_t>(slot)]; }
+  OwnedTensor& d(Slot slot) { return grad[static_cast<size_t>(slot)]; }
+  bool has(Slot slot) const { return value[static_cast<size_t>(slot)].view.present(); }
+};
+
+// The stream as a block leaves it: mid + out, not added yet. The next norm adds them, and then gives them back.
+struct StreamEnd {
+  BlockValues* values = nullptr;
+  bool keeps_mid = false;
+
+  explicit operator bool() const noexcept { return values != nullptr; }
+  const Tensor& mid() const { return (*values)[Slot::mid]; }
+  const Tensor& out() const { return (*values)[Slot::out]; }
+  void release() const;
+};
+
+// How often each stage's forward ran: what recompute costs.
+using StageRuns = std::array<int64_t, kStageCount>;
+
+// One pass through one block.
+struct BlockRun {
+  const Context& ctx;
+  const BlockShape& shape;
+  int64_t layer = 0;
+  const BlockTensors& weight;
+  BlockValues& values;
+  StreamEnd below{};  // forward: what becomes x; absent where x is there already
+  GradientSource* gradients = nullptr;
+  StageRuns* runs = nullptr;
+
+  const Tensor& w(BlockWeight which) const { return weight[static_cast<size_t>(which)]; }
+  OwnedTensor make(Slot slot, bool gradient) const;
+  OwnedTensor& make_grad(Slot slot) const { return values.d(slot) = make(slot, true); }
+};
+
+struct Stage {
+  StageId id;
+  SlotSet reads;
+  SlotSet writes;
+  SlotSet backward_reads;  // must be there
+  SlotSet backward_uses;   // used if there, else made on the way
+  SlotSet grad_reads;      // whose gradients
+  void (*forward)(const BlockRun& run);
+  void (*backward)(const BlockRun& run);
+};
+
+// The list for this shape.
+std::vector<Stage> block_stages(const BlockShape& shape);
+
+class Block {
+ public:
+  // `recompute` names the stages whose results are dropped after forward.
+  Block(BlockShape shape, StageMask recompute);
+
+  const BlockShape& shape() const noexcept { return shape_; }
+  SlotSet kept() const noexcept { return kept_; }
+  // The stages that run again before backward.
+  StageMask rerun() const noexcept { return rerun_; }
+
+  // run.values holds x, or run.below what it is made of. Keeps what backward will need (nothing with `for_backward`
+  // false) and returns what whoever is next adds up.
+  StreamEnd forward(const BlockRun& run, bool for_backward = true) const;
+  // Runs the stages again that backward needs.
+  void restore(const BlockRun& run) const;
+  // From the gradient of the next block's x to that of this one's. Everything in run.values dies.
+  OwnedTensor backward(const BlockRun& run, OwnedTensor dnext) const;
+
+ private:
+  void run_stages(const BlockRun& run, StageMask which, SlotSet wanted_after) const;
+
+  BlockShape shape_;
+  std::vector<Stage> stages_;
+  SlotSet kept_;
+  SlotSet for_backward_;  // what backward reads, of all stages
+  StageMask rerun_ = 0;
+};
+
+}  // namespace tigon

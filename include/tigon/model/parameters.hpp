@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "tigon/model/model_config.hpp"
+
+namespace tigon {
+
+// The weights of one block. q, k and v stand in one matrix, gate and up in another, so that each is one product.
+enum class BlockWeight : int32_t { norm1, qkv, qkv_bias, q_norm, k_norm, o, norm2, gate_up, down };
+inline constexpr int kBlockWeightCount = 9;
+
+// A tensor of a Hugging Face file that is some rows of one of our parameters.
+struct ParameterPart {
+  std::string name;  // "model.layers.0.self_attn.q_proj.weight"
+  int64_t begin = 0, end = 0;
+};
+
+// One trained array.
+struct Parameter {
+  std::string name;              // "layers.0.qkv"
+  std::vector<int64_t> sizes{};  // [rows, columns], or [rows]
+  std::vector<ParameterPart> parts{};
+  double init_mean = 0.0;  // of random weights
+  double init_range = 0.0;
+  bool decays = false;  // matrices decay, norms and biases do not
+
+  int64_t elements() const { return sizes.size() == 2 ? sizes[0] * sizes[1] : sizes[0]; }
+};
+
+// All parameters in the order of the forward pass, and where each stands in that list.
+struct ParameterList {
+  explicit ParameterList(const ModelConfig& config);
+
+  std::vector<Parameter> all;
+  int embedding = -1;
+  int final_norm = -1;
+  int head = -1;  // the embedding's index where they are tied
+  // [layer][BlockWeight]; -1 for what this model has not.
+  std::vector<std::array<int, kBlockWeightCount>> blocks;
+
+  int64_t elements() const;
+};
+
+}  // namespace tigon

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tigon {
+
+class Checksum;
+
+// A whole file as text. Files larger than `limit` are refused: nothing that is read this way is large.
+std::string read_text_file(const std::filesystem::path& path, int64_t limit);
+
+// A file that appears whole or not at all: written beside its name, flushed to the disk, then renamed over it. A writer
+// that is destroyed before commit() leaves nothing.
+class FileWriter {
+ public:
+  explicit FileWriter(std::filesystem::path path);  // its folder must exist
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(const void* data, int64_t bytes);
+  void write(std::string_view text) { write(text.data(), static_cast<int64_t>(text.size())); }
+  void commit();
+  // Of everything written so far.
+  uint64_t checksum() const noexcept;
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::filesystem::path path_, temporary_;
+  int file_ = -1;
+  std::unique_ptr<Checksum> checksum_;
+};
+
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+// Makes what was renamed in a folder survive a power cut.
+void flush_folder(const std::filesystem::path& folder);
+
+// The checksum of a file's bytes, the same as FileWriter's. Any change within one 8-byte word changes it for sure, any
+// other with probability 1 − 2^−64.
+uint64_t file_checksum(const std::filesystem::path& path);
+uint64_t text_checksum(std::string_view text);
+
+}  // namespace tigon

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tigon {
+
+// The checkpoints of a run: folders step-00000100, step-00000200, … in one folder.
+std::filesystem::path checkpoint_path(const std::filesystem::path& folder, int64_t step);
+// Those that are there, by rising step.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
+// The newest that is whole; empty if there is none. Damaged ones are passed over and named in `damaged`.
+std::filesystem::path newest_checkpoint(const std::filesystem::path& folder,
+                                        std::vector<std::string>* damaged = nullptr);
+// Removes all but the newest `keep`, and what killed runs left behind.
+void prune_checkpoints(const std::filesystem::path& folder, int64_t keep);
+
+}  // namespace tigon

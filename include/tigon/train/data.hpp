@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tigon {
+
+// Tokens to train on. A token file is, little-endian: the 8 bytes "TIGONTOK", u32 version (1), u32 bytes per token (2
+// or 4), u64 number of tokens, u64 vocabulary size, then the tokens. Any other file is text: one token per byte.
+class TokenFile {
+ public:
+  explicit TokenFile(const std::filesystem::path& path);
+
+  int64_t tokens() const noexcept { return tokens_; }
+  int64_t vocab() const noexcept { return vocab_; }
+  // Tokens [first, first + count), each checked against the vocabulary.
+  void read(int64_t first, int64_t count, int32_t* out) const;
+
+ private:
+  std::filesystem::path path_;
+  mutable std::ifstream file_;
+  int64_t start_ = 0;  // of the first token in the file
+  int64_t width_ = 1;
+  int64_t tokens_ = 0;
+  int64_t vocab_ = 256;
+};
+
+// Micro-batches of [batch, seq] with the next token as the label.
+struct TokenBatch {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> labels;
+  int64_t counted = 0;  // labels that are not the ignore index
+};
+
+// Samples in an order that is a function of (seed, sample number) alone, so that a run can go on anywhere. The file is
+// cut into windows of seq + 1 tokens that overlap by one; each epoch takes all of them in an order of its own.
+class Sampler {
+ public:
+  struct Options {
+    int64_t seq = 0;
+    int64_t vocab = 0;  // the model's: tokens must be below
+    uint64_t seed = 1;
+    bool shuffle = true;
+    int64_t first_token = 0, last_token = -1;  // the part of the file; -1: to its end
+    int64_t ignored_token = -1;                // labels equal to this one do not count
+    int64_t ignore_index = -100;
+  };
+
+  // Without a path: random tokens.
+  Sampler(const std::filesystem::path& path, const Options& options);
+
+  // Windows in an epoch; 0 where there is no end.
+  int64_t windows() const noexcept { return windows_; }
+  // Samples [first, first + count) of the endless sequence of epochs.
+  void fill(int64_t first, int64_t count, TokenBatch& batch);
+
+ private:
+  int64_t window_of(int64_t sample);
+
+  Options options_;
+  std::unique_ptr<TokenFile> file_;
+  int64_t windows_ = 0;
+  int64_t epoch_ = -1;
+  std::vector<uint32_t> order_;
+};
+
+// Writes a token file.
+void write_token_file(const std::filesystem::path& path, const std::vector<int32_t>& tokens, int64_t vocab);
+
+}  // namespace tigon

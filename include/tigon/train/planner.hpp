@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "tigon/memory/plan.hpp"
+#include "tigon/model/parameters.hpp"
+#include "tigon/train/train_config.hpp"
+
+namespace tigon {
+
+// A sequence of births and deaths that repeats, and its packing.
+struct Sequence {
+  Ledger ledger;
+  Plan plan;
+};
+
+// Every byte of a run, before the first step: what stays, and below it one region that the sequences share in turn.
+struct MemoryPlan {
+  Sequence residents;
+  Sequence step;        // forward, backward, and with one micro-batch the update
+  Sequence further;     // the micro-batches after the first, which add to its gradients
+  Sequence update;      // after the last of them
+  Sequence evaluation;  // where the run evaluates
+
+  int64_t resident_bytes() const { return align_up(residents.plan.bytes()); }
+  int64_t transient_bytes() const;
+  int64_t total_bytes() const { return resident_bytes() + transient_bytes(); }
+  // The sequence that needs the most.
+  const Sequence& largest() const;
+  // Bytes at the peak by class; what packing could not fill is the rest of total_bytes().
+  std::array<int64_t, kMemoryClassCount> peak_by_class() const;
+  // The blocks alive at the peak, equal names of different layers added up, largest first.
+  struct PeakRow {
+    std::string name;  // "layers.*.gate_up"
+    MemoryClass memory_class = MemoryClass::other;
+    int64_t bytes = 0;
+    int64_t count = 0;
+  };
+  std::vector<PeakRow> alive_at_peak() const;
+};
+
+// Walks the real step in measure mode, and packs it.
+MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
+
+// The study's formulas, to stand beside the plan.
+struct StudyFormulas {
+  int64_t static_bytes = 0;      // bytes per parameter · P
+  int64_t static_mixed_16p = 0;  // 16·P
+  int64_t checkpoints = 0;       // batch·seq·hidden·bytes·layers
+  int64_t logits = 0;            // batch·seq·vocab·4, about three of which an eager framework holds
+  int64_t chunk_logits = 0;      // of the paper's chunk
+};
+StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train);
+
+// The largest batch at this sequence length, and the largest sequence at this batch, whose plan fits; 0: none does.
+struct Fit {
+  int64_t batch = 0;
+  int64_t seq = 0;
+};
+Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t budget);
+
+// What to switch on next, in the study's order, each with what it would save here.
+struct Advice {
+  std::string flag;  // "--recompute selective"
+  std::string why;
+  int64_t total_bytes = 0;  // of the plan with it, and with everything above it
+};
+std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
+
+}  // namespace tigon

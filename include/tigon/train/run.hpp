@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+
+#include "tigon/train/trainer.hpp"
+
+namespace tigon {
+
+// Where a run's tokens come from and where its results go.
+struct RunOptions {
+  std::filesystem::path model_folder;  // weights to start from; empty: random ones
+  std::filesystem::path data;          // a token file or text; empty: random tokens
+  std::filesystem::path eval_data;     // empty: the last `eval_fraction` of the data, which is then not trained on
+  double eval_fraction = 0.0;
+  int64_t eval_every = 0;  // steps; 0: never
+  int64_t eval_batches = 8;
+  int64_t ignored_token = -1;
+  bool shuffle = true;
+  std::filesystem::path checkpoints;  // a folder for them; empty: none
+  int64_t save_every = 0;             // steps; 0: at the end alone
+  int64_t keep = 2;
+  bool resume = false;                   // go on from the newest in `checkpoints`
+  std::filesystem::path output;          // a folder for the trained weights; empty: none
+  std::filesystem::path log;             // JSON lines; empty: none
+  std::filesystem::path save_gradients;  // of the first step, as safetensors
+};
+
+// One line of the log.
+struct StepLine {
+  StepReport report{};
+  double seconds = 0;            // since the line before
+  double tokens_per_second = 0;  // over the steps of this line
+  double gemm_share = 0;         // of the machine's measured GEMM rate; 0: not measured
+  int64_t planned_bytes = 0;
+};
+
+// Who watches a run.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void on_start(const Trainer&, int64_t /*first_step*/) {}
+  virtual void on_step(const StepLine&) {}
+  virtual void on_evaluation(int64_t /*step*/, double /*loss*/) {}
+  virtual void on_checkpoint(const std::filesystem::path&) {}
+  virtual void on_message(const std::string&) {}
+};
+
+struct RunResult {
+  int64_t steps = 0;  // the step the run stands at
+  bool stopped = false;
+  double first_loss = 0, last_loss = 0;
+  double eval_loss = 0;
+  double tokens_per_second = 0;  // over all steps but the first of this run
+};
+
+// FLOPs of one step: the products of forward and backward, and attention's, without recompute.
+double step_flops(const ModelConfig& model, const TrainConfig& train);
+
+// Trains from where the options say to config().steps, or until `stop` is set: then the step under way is finished and
+// the state saved. `gemm_rate` (FLOP/s) is what a step's speed is compared with; 0: not known.
+RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
+                       const std::atomic<bool>& stop, double gemm_rate = 0);
+
+}  // namespace tigon

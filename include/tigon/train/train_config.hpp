@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tigon/model/block.hpp"
+#include "tigon/ops/fused_linear_cross_entropy.hpp"
+#include "tigon/train/precision.hpp"
+
+namespace tigon {
+
+// Where bytes live, as far as a step decides it.
+struct MemoryPolicy {
+  StageMask recompute = 0;  // the stages that drop their results in forward and run again in backward
+  int64_t mlp_tile = 0;     // tokens at a time through the MLP; 0: all
+  ops::ChunkRule chunk{};   // of fused linear cross entropy
+};
+
+// "none"; "selective", everything that costs no product; "block", everything but each layer's input; or stages by name,
+// "norm1,activation".
+StageMask recompute_from_string(std::string_view text);
+std::string recompute_to_string(StageMask mask);
+// "all", "none", or some of "rope,swiglu,rmsnorm,flce".
+FusedOps fused_from_string(std::string_view text);
+std::string fused_to_string(const FusedOps& fused);
+
+struct AdamwOptions {
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;  // of matrices; norms and biases do not decay
+};
+
+enum class Decay : int32_t { constant, linear, cosine };
+Decay decay_from_string(std::string_view text);
+
+// The factor of the learning rate: up from 0 over `warmup` steps, then down to `floor` at the last step.
+struct Schedule {
+  Decay decay = Decay::cosine;
+  int64_t warmup = 0;
+  double floor = 0.1;  // of the peak
+};
+// For step 1, 2, … of `steps`.
+double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps);
+
+// A training run. One step is `accumulate` micro-batches of [batch, seq] tokens.
+struct TrainConfig {
+  Device device{};
+  int threads = 0;  // CPU threads, 0: all
+  int64_t batch = 8;
+  int64_t seq = 256;
+  int64_t accumulate = 1;
+  int64_t steps = 100;
+  Precision precision{};
+  MemoryPolicy memory{};
+  FusedOps fused{};
+  AdamwOptions optimizer{};
+  Schedule schedule{};
+  double clip = 1.0;  // the largest norm of the gradient; 0: any
+  uint64_t seed = 1;
+  int64_t ignore_index = -100;
+  bool evaluates = false;  // whether memory for evaluation belongs to the plan
+  bool deterministic = true;
+
+  int64_t tokens() const { return batch * seq; }
+};
+
+// Throws Error where a value makes no sense, or the model does not allow it (a sequence longer than its window).
+void check_train_config(const TrainConfig& train, const ModelConfig& model);
+
+}  // namespace tigon

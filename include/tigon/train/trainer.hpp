@@ -1,0 +1,78 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tigon/train/data.hpp"
+#include "tigon/train/planner.hpp"
+
+namespace tigon {
+
+// What one step came to.
+struct StepReport {
+  int64_t step = 0;  // counts from 1
+  double loss = 0;   // the mean over the tokens that count
+  double grad_norm = 0;
+  double lr = 0;
+  double loss_scale = 1;
+  int64_t tokens = 0;    // in the step
+  bool skipped = false;  // overflowed under a dynamic loss scale
+  bool finite = true;
+};
+
+// A model being trained: plans its memory, takes it once, and runs steps in it.
+class Trainer {
+ public:
+  Trainer(const ModelConfig& model, const TrainConfig& train);
+  ~Trainer();
+
+  const ModelConfig& model() const noexcept;
+  const TrainConfig& config() const noexcept;
+  const ParameterList& parameters() const noexcept;
+  const MemoryPlan& plan() const noexcept;
+  // Bytes that steps have touched so far: equal to plan().total_bytes() from the first step on.
+  int64_t used_bytes() const noexcept;
+
+  // Weights from the seed, or from a Hugging Face folder. States start at zero.
+  void initialize();
+  void load_weights(const std::filesystem::path& folder);
+  // Writes a folder that transformers loads.
+  void save_weights(const std::filesystem::path& folder) const;
+  // Text to write as config.json instead of our own, such as the one the weights came with.
+  void set_config_text(std::string text);
+
+  // Queues the next step, of config().accumulate micro-batches. On a GPU it returns before the step is done.
+  void submit(const std::vector<TokenBatch>& micros);
+  // The results of the oldest step that was submitted and not collected; waits for it.
+  StepReport collect();
+  int64_t pending() const noexcept;
+  // How many steps may be under way before one must be collected.
+  int64_t most_pending() const noexcept;
+  // Sum of the losses of one micro-batch, with no gradient.
+  double evaluate(const TokenBatch& batch);
+
+  // Steps submitted so far, skipped ones included.
+  int64_t step() const noexcept;
+  int64_t skipped() const noexcept;
+
+  // The state of the run in a new folder: weights as save_weights writes them, the optimizer's states, and
+  // `settings`, which restore() compares. The folder appears whole or not at all.
+  void save_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings) const;
+  // Throws Error, before anything is changed, unless all files are whole and the settings are the same.
+  void restore_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings);
+
+  // The gradients of the next step, before clipping, by Hugging Face names, into a safetensors file.
+  void save_next_gradients(const std::filesystem::path& file);
+  // How often each stage has run forward.
+  const StageRuns& stage_runs() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tigon

@@ -1,0 +1,163 @@
+// gate and up in one product, the gated activation, and down. Backward writes the gradient of gate_up over gate_up, and
+// makes the activation again on its way when it was not kept: that costs a store and no pass.
+#include <algorithm>
+
+#include "model/stages.hpp"
+#include "tigon/ops/linear.hpp"
+
+namespace tigon {
+
+namespace {
+
+void gate_up_forward(const BlockRun& run) {
+  BlockValues& v = run.values;
+  ops::linear_forward(run.ctx, {.x = v[Slot::normed2], .weight = run.w(BlockWeight::gate_up), .y = v[Slot::gate_up]});
+}
+
+void gate_up_backward(const BlockRun& run) {
+  BlockValues& v = run.values;
+  const Gradient weight = run.gradients->gradient(BlockWeight::gate_up);
+  ops::linear_backward(run.ctx, {.dy = v.d(Slot::gate_up),
+                                 .x = v[Slot::normed2],
+                                 .weight = run.w(BlockWeight::gate_up),
+                                 .dx = run.make_grad(Slot::normed2),
+                                 .dweight = weight.tensor,
+                                 .accumulate_dweight = weight.accumulate});
+}
+
+void activation_forward(const BlockRun& run) { gated_forward(run, run.values[Slot::gate_up], run.values[Slot::act]); }
+
+void activation_backward(const BlockRun& run) {
+  BlockValues& v = run.values;
+  Tensor made;
+  if (!v.has(Slot::act)) made = v[Slot::act] = run.make(Slot::act, false);
+  gated_backward(run, v.d(Slot::act), v[Slot::gate_up], made);
+  v.d(Slot::act).reset();
+  v.d(Slot::gate_up) = std::move(v[Slot::gate_up]);
+  // Here, and not in down's own backward, because only now is the activation sure to be there.
+  const Gradient weight = run.gradients->gradient(BlockWeight::down);
+  ops::linear_backward(
+      run.ctx,
+      {.dy = v.d(Slot::out), .x = v[Slot::act], .dweight = weight.tensor, .accumulate_dweight = weight.accumulate});
+}
+
+void down_forward(const BlockRun& run) {
+  BlockValues& v = run.values;
+  ops::linear_forward(run.ctx, {.x = v[Slot::act], .weight = run.w(BlockWeight::down), .y = v[Slot::out]});
+}
+
+void down_backward(const BlockRun& run) {
+  BlockValues& v = run.values;
+  ops::linear_backward(run.ctx,
+                       {.dy = v.d(Slot::out), .weight = run.w(BlockWeight::down), .dx = run.make_grad(Slot::act)});
+}
+
+// The whole MLP, some tokens at a time: gate_up and act exist for one tile only, and backward makes them again.
+template <class F>
+void for_tiles(const BlockShape& shape, const F& f) {
+  for (int64_t begin = 0; begin < shape.tokens(); begin += shape.mlp_tile) {
+    f(begin, std::min(shape.tokens(), begin + shape.mlp_tile));
+  }
+}
+
+struct Tile {
+  OwnedTensor gate_up, act;
+  Tile(const BlockRun& run, int64_t begin, int64_t end)
+      : gate_up(run.ctx, "mlp_tile.gate_up", run.shape.dtype, {end - begin, 2 * run.shape.config.intermediate},
+                MemoryClass::activations),
+        act(run.ctx, "mlp_tile.act", run.shape.dtype, {end - begin, run.shape.config.intermediate},
+            MemoryClass::activations) {
+    ops::linear_forward(run.ctx, {.x = run.values[Slot::normed2].view.slice(0, begin, end),
+                                  .weight = run.w(BlockWeight::gate_up),
+                                  .y = gate_up});
+    gated_forward(run, gate_up, act);
+  }
+};
+
+void tiled_mlp_forward(const BlockRun& run) {
+  for_tiles(run.shape, [&](int64_t begin, int64_t end) {
+    const Tile tile(run, begin, end);
+    run.values.tape[static_cast<size_t>(StageId::activation)].clear();
+    ops::linear_forward(
+        run.ctx,
+        {.x = tile.act, .weight = run.w(BlockWeight::down), .y = run.values[Slot::out].view.slice(0, begin, end)});
+  });
+}
+
+void tiled_mlp_backward(const BlockRun& run) {
+  BlockValues& v = run.values;
+  const Gradient down = run.gradients->gradient(BlockWeight::down);
+  const Gradient gate_up = run.gradients->gradient(BlockWeight::gate_up);
+  const Tensor dnormed = run.make_grad(Slot::normed2);
+  for_tiles(run.shape, [&](int64_t begin, int64_t end) {
+    const Tile tile(run, begin, end);
+    const OwnedTensor dact(run.ctx, "mlp_tile.dact", run.shape.dtype, {end - begin, run.shape.config.intermediate},
+                           MemoryClass::activations);
+    ops::linear_backward(run.ctx, {.dy = v.d(Slot::out).view.slice(0, begin, end),
+                                   .x = tile.act,
+                                   .weight = run.w(BlockWeight::down),
+                                   .dx = dact,
+                                   .dweight = down.tensor,
+                                   .accumulate_dweight = down.accumulate || begin > 0});
+    gated_backward(run, dact, tile.gate_up, {});
+    ops::linear_backward(run.ctx, {.dy = tile.gate_up,
+                                   .x = v[Slot::normed2].view.slice(0, begin, end),
+                                   .weight = run.w(BlockWeight::gate_up),
+                                   .dx = dnormed.slice(0, begin, end),
+                                   .dweight = gate_up.tensor,
+                                   .accumulate_dweight = gate_up.accumulate || begin > 0});
+  });
+}
+
+}  // namespace
+
+Stage gate_up_stage() {
+  return {.id = StageId::gate_up,
+          .reads = {Slot::normed2},
+          .writes = {Slot::gate_up},
+          .backward_reads = {Slot::normed2},
+          .backward_uses = {},
+          .grad_reads = {Slot::gate_up},
+          .forward = gate_up_forward,
+          .backward = gate_up_backward};
+}
+
+Stage activation_stage(const BlockShape& shape) {
+  Stage stage{.id = StageId::activation,
+              .reads = {Slot::gate_up},
+              .writes = {Slot::act},
+              .backward_reads = {Slot::gate_up},
+              .backward_uses = {Slot::act},
+              .grad_reads = {Slot::act, Slot::out},
+              .forward = activation_forward,
+              .backward = activation_backward};
+  if (!shape.fused.swiglu) {
+    stage.writes |= {Slot::act_tape};
+    stage.backward_reads |= {Slot::act_tape};
+  }
+  return stage;
+}
+
+Stage down_stage() {
+  return {.id = StageId::down,
+          .reads = {Slot::act},
+          .writes = {Slot::out},
+          .backward_reads = {},
+          .backward_uses = {},
+          .grad_reads = {Slot::out},
+          .forward = down_forward,
+          .backward = down_backward};
+}
+
+Stage tiled_mlp_stage() {
+  return {.id = StageId::mlp,
+          .reads = {Slot::normed2},
+          .writes = {Slot::out},
+          .backward_reads = {Slot::normed2},
+          .backward_uses = {},
+          .grad_reads = {Slot::out},
+          .forward = tiled_mlp_forward,
+          .backward = tiled_mlp_backward};
+}
+
+}  // namespace tigon

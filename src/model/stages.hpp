@@ -1,0 +1,38 @@
+#pragma once
+
+#include "tigon/model/block.hpp"
+
+// What the stages share: views of heads, and each op in the form that was asked for.
+namespace tigon {
+
+// Columns [column, column + heads·D) of a [T, width] tensor as [batch, seq, heads, D].
+Tensor heads_view(const BlockShape& shape, const Tensor& t, int64_t column, int64_t heads);
+
+// q, k and v of a block, or their gradients, as [batch, seq, heads, D], wherever they stand.
+struct HeadViews {
+  Tensor q, k, v;
+};
+HeadViews packed_heads(const BlockShape& shape, const Tensor& qkv);
+HeadViews separate_heads(const BlockShape& shape, const Tensor& q, const Tensor& k, const Tensor& v);
+
+// Rotates q and k in place, forward or back.
+void rotate(const BlockRun& run, const HeadViews& heads, bool backward);
+
+// [T, 2F] into [T, F], and back: da and db take the place of a and b. Where `act` is given to backward it receives
+// what forward wrote.
+void gated_forward(const BlockRun& run, const Tensor& gate_up, const Tensor& act);
+void gated_backward(const BlockRun& run, const Tensor& dact, const Tensor& gate_up, const Tensor& act);
+
+// Each variant of a stage.
+Stage norm1_stage(const BlockShape& shape);
+Stage qkv_stage();
+Stage qkv_normed_stage();
+Stage attention_stage(bool separate);
+Stage o_proj_stage();
+Stage norm2_stage(const BlockShape& shape);
+Stage gate_up_stage();
+Stage activation_stage(const BlockShape& shape);
+Stage down_stage();
+Stage tiled_mlp_stage();
+
+}  // namespace tigon

@@ -1,0 +1,118 @@
+#include "tigon/storage/files.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "storage/checksum.hpp"
+#include "tigon/core/error.hpp"
+
+namespace tigon {
+
+namespace {
+
+[[noreturn]] void io_error(const std::filesystem::path& path, const std::string& what, std::string fix = {}) {
+  throw Error(ErrorCode::io, {.where = path.string(), .what = what, .fix = std::move(fix)});
+}
+
+}  // namespace
+
+std::string read_text_file(const std::filesystem::path& path, int64_t limit) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file || std::filesystem::is_directory(path)) io_error(path, "the file cannot be opened");
+  const auto size = static_cast<int64_t>(file.tellg());
+  if (size < 0 || size > limit) {
+    throw Error(ErrorCode::invalid_argument, {.where = path.string(),
+                                              .what = "the file is too large for what it should be",
+                                              .expected = "at most " + std::to_string(limit) + " bytes",
+                                              .got = std::to_string(size)});
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  file.seekg(0);
+  file.read(text.data(), size);
+  if (!file) io_error(path, "the file cannot be read");
+  return text;
+}
+
+FileWriter::FileWriter(std::filesystem::path path)
+    : path_(std::move(path)), temporary_(path_.string() + ".tmp"), checksum_(std::make_unique<Checksum>()) {
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file_ < 0) fail("cannot be written");
+}
+
+FileWriter::~FileWriter() {
+  if (file_ < 0) return;
+  (void)::close(file_);
+  (void)::unlink(temporary_.c_str());
+}
+
+void FileWriter::fail(const char* what) const {
+  io_error(temporary_, std::string(what) + ": " + std::strerror(errno),
+           "Choose a folder that exists, is writable and has room.");
+}
+
+void FileWriter::write(const void* data, int64_t bytes) {
+  checksum_->add(data, bytes);
+  const auto* p = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::write(file_, p, static_cast<size_t>(bytes));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("cannot be written");
+    p += n;
+    bytes -= n;
+  }
+}
+
+void FileWriter::commit() {
+  if (::fsync(file_) != 0) fail("cannot be flushed");
+  const int file = file_;
+  file_ = -1;
+  if (::close(file) != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int reason = errno;
+    (void)::unlink(temporary_.c_str());
+    errno = reason;
+    fail("cannot be moved into place");
+  }
+  flush_folder(path_.parent_path());
+}
+
+uint64_t FileWriter::checksum() const noexcept { return checksum_->value(); }
+
+void write_text_file(const std::filesystem::path& path, std::string_view text) {
+  FileWriter file(path);
+  file.write(text);
+  file.commit();
+}
+
+void flush_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder.empty() ? "." : folder;
+  const int handle = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) return;  // some file systems have no handle for a folder, and then nothing to flush
+  (void)::fsync(handle);
+  (void)::close(handle);
+}
+
+uint64_t text_checksum(std::string_view text) {
+  Checksum checksum;
+  checksum.add(text.data(), static_cast<int64_t>(text.size()));
+  return checksum.value();
+}
+
+uint64_t file_checksum(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) io_error(path, "the file cannot be opened");
+  Checksum checksum;
+  std::vector<char> buffer(size_t{1} << 20);
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
+    checksum.add(buffer.data(), file.gcount());
+  }
+  if (file.bad()) io_error(path, "the file cannot be read");
+  return checksum.value();
+}
+
+}  // namespace tigon

@@ -1,0 +1,176 @@
+#include "train/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "json/json.hpp"
+#include "tigon/core/error.hpp"
+#include "tigon/storage/files.hpp"
+#include "tigon/train/checkpoints.hpp"
+
+namespace tigon {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kManifest = "checkpoint.json";
+constexpr const char* kUnfinished = ".unfinished";
+constexpr int64_t kManifestLimit = int64_t{1} << 24;
+
+[[noreturn]] void damaged(const fs::path& folder, std::string what) {
+  throw Error(ErrorCode::invalid_argument, {.where = folder.string(),
+                                            .what = "the checkpoint is damaged: " + std::move(what),
+                                            .fix = "Resume from another one."});
+}
+
+const Json& member(const Json& json, const char* key, const fs::path& folder) {
+  const Json* value = json.find(key);
+  if (value == nullptr) damaged(folder, std::string("'") + key + "' is missing in " + kManifest);
+  return *value;
+}
+
+}  // namespace
+
+void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo(const fs::path&)>& write) {
+  const fs::path unfinished = folder.string() + kUnfinished;
+  fs::remove_all(unfinished);
+  fs::create_directories(unfinished);
+  const CheckpointInfo info = write(unfinished);
+
+  Json files, settings{Json::Object()}, json;
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::directory_iterator(unfinished)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  for (const fs::path& name : names) files.set(name.string(), fmt::format("{:016x}", file_checksum(unfinished / name)));
+  for (const auto& [key, value] : info.settings) settings.set(key, value);
+  json.set("format", 1);
+  json.set("step", info.step);
+  json.set("updates", info.updates);
+  json.set("loss_scale", info.loss_scale.scale);
+  json.set("loss_scale_good_steps", info.loss_scale.good_steps);
+  json.set("loss_scale_bad_steps", info.loss_scale.bad_steps);
+  json.set("skipped", info.loss_scale.skipped);
+  json.set("precision", info.precision);
+  json.set("settings", settings);
+  json.set("files", files);
+  // The manifest's own checksum is over its text without this line.
+  json.set("checksum", "");
+  json.set("checksum", fmt::format("{:016x}", text_checksum(json.dump())));
+  write_text_file(unfinished / kManifest, json.dump());
+
+  const fs::path replaced = folder.string() + ".replaced" + kUnfinished;
+  fs::remove_all(replaced);
+  if (fs::exists(folder)) fs::rename(folder, replaced);
+  fs::rename(unfinished, folder);
+  flush_folder(folder.parent_path());
+  fs::remove_all(replaced);
+}
+
+CheckpointInfo read_checkpoint(const fs::path& folder) {
+  if (!fs::exists(folder / kManifest)) {
+    throw Error(ErrorCode::io, {.where = folder.string(), .what = "this is no checkpoint", .expected = kManifest});
+  }
+  const std::string where = (folder / kManifest).string();
+  Json json = Json::parse(read_text_file(folder / kManifest, kManifestLimit), where);
+  const std::string stored = member(json, "checksum", folder).string(where);
+  json.set("checksum", "");
+  if (stored != fmt::format("{:016x}", text_checksum(json.dump())))
+    damaged(folder, std::string(kManifest) + " was changed");
+  if (member(json, "format", folder).integer(where) != 1) damaged(folder, "its format is not known");
+  for (const auto& [name, value] : member(json, "files", folder).object(where)) {
+    if (name.find('/') != std::string::npos || !fs::is_regular_file(folder / name))
+      damaged(folder, name + " is missing");
+    if (value.string(where) != fmt::format("{:016x}", file_checksum(folder / name))) {
+      damaged(folder, name + " does not have its checksum");
+    }
+  }
+  for (const char* name : {"model.safetensors", "config.json", "state.safetensors"}) {
+    if (member(json, "files", folder).find(name) == nullptr) damaged(folder, std::string(name) + " is not listed");
+  }
+  CheckpointInfo info;
+  const auto integer = [&](const char* key) {
+    const int64_t value = member(json, key, folder).integer(where);
+    if (value < 0) damaged(folder, std::string("'") + key + "' is negative");
+    return value;
+  };
+  info.step = integer("step");
+  info.updates = integer("updates");
+  info.loss_scale = {.scale = member(json, "loss_scale", folder).number(where),
+                     .good_steps = integer("loss_scale_good_steps"),
+                     .bad_steps = integer("loss_scale_bad_steps"),
+                     .skipped = integer("skipped")};
+  info.precision = member(json, "precision", folder).string(where);
+  for (const auto& [key, value] : member(json, "settings", folder).object(where))
+    info.settings[key] = value.string(where);
+  return info;
+}
+
+void check_settings(const fs::path& folder, const CheckpointInfo& info, const std::string& precision,
+                    const std::map<std::string, std::string>& settings) {
+  const auto refuse = [&](const std::string& what, const std::string& expected, const std::string& got) {
+    throw Error(ErrorCode::invalid_argument, {.where = folder.string(),
+                                              .what = "this run's " + what + " is not the checkpoint's",
+                                              .expected = expected,
+                                              .got = got,
+                                              .fix = "Resume with the settings that the run began with."});
+  };
+  if (info.precision != precision) refuse("precision", info.precision, precision);
+  for (const auto& [key, value] : info.settings) {
+    const auto ours = settings.find(key);
+    if (ours == settings.end()) refuse(key, value, "nothing");
+    if (ours->second != value) refuse(key, value, ours->second);
+  }
+}
+
+fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08}", step); }
+
+std::vector<fs::path> list_checkpoints(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("step-") && name.size() >= 13 &&
+        name.find_first_not_of("0123456789", 5) == std::string::npos) {
+      found.push_back(entry.path());
+    }
+  }
+  // Eight digits sort as text; longer numbers are later ones.
+  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
+    const std::string x = a.filename(), y = b.filename();
+    return x.size() != y.size() ? x.size() < y.size() : x < y;
+  });
+  return found;
+}
+
+fs::path newest_checkpoint(const fs::path& folder, std::vector<std::string>* damaged_ones) {
+  std::vector<fs::path> all = list_checkpoints(folder);
+  for (; !all.empty(); all.pop_back()) {
+    try {
+      (void)read_checkpoint(all.back());
+      return all.back();
+    } catch (const Error& error) {
+      if (damaged_ones) damaged_ones->emplace_back(error.what());
+    }
+  }
+  return {};
+}
+
+void prune_checkpoints(const fs::path& folder, int64_t keep) {
+  std::vector<fs::path> all = list_checkpoints(folder);
+  const int64_t surplus = static_cast<int64_t>(all.size()) - std::max<int64_t>(1, keep);
+  for (int64_t i = 0; i < surplus; ++i) {
+    // Renamed first: a half-removed folder must not look like a checkpoint.
+    const fs::path& old = all[static_cast<size_t>(i)];
+    const fs::path going = old.string() + kUnfinished;
+    fs::remove_all(going);
+    fs::rename(old, going);
+  }
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (entry.path().filename().string().ends_with(kUnfinished)) fs::remove_all(entry.path());
+  }
+}
+
+}  // namespace tigon

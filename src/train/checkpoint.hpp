@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "tigon/train/precision.hpp"
+
+namespace tigon {
+
+// What a checkpoint says about itself, in checkpoint.json, beside the checksum of every other file.
+struct CheckpointInfo {
+  int64_t step = 0;
+  int64_t updates = 0;
+  LossScale::State loss_scale{};
+  std::string precision{};
+  std::map<std::string, std::string> settings{};
+};
+
+// Lets `write` fill a folder beside `folder`, adds checkpoint.json, flushes, and renames it into place: the folder is
+// whole or not there.
+void write_checkpoint(const std::filesystem::path& folder,
+                      const std::function<CheckpointInfo(const std::filesystem::path& inside)>& write);
+
+// Checks every file against its checksum.
+CheckpointInfo read_checkpoint(const std::filesystem::path& folder);
+
+// Throws Error naming what differs.
+void check_settings(const std::filesystem::path& folder, const CheckpointInfo& info, const std::string& precision,
+                    const std::map<std::string, std::string>& settings);
+
+}  // namespace tigon

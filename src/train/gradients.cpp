@@ -1,0 +1,39 @@
+#include "train/gradients.hpp"
+
+namespace tigon {
+
+void Gradients::clear() {
+  tensors_.clear();
+  tensors_.resize(parameters_.all.size());
+  begin_step();
+}
+
+OwnedTensor Gradients::make(const Context& ctx, int parameter) const {
+  const Parameter& p = parameters_.all[static_cast<size_t>(parameter)];
+  return {ctx, p.name + ".grad", dtype_, p.sizes, MemoryClass::gradients};
+}
+
+void Gradients::take_all(const Context& ctx) {
+  for (int i = 0; i < static_cast<int>(tensors_.size()); ++i) tensors_[static_cast<size_t>(i)] = make(ctx, i);
+  stays_ = true;
+}
+
+Gradient Gradients::at(const Context& ctx, int parameter) {
+  const auto index = static_cast<size_t>(parameter);
+  if (!tensors_[index].view.present()) tensors_[index] = make(ctx, parameter);
+  const bool accumulate = written_[index];
+  written_[index] = true;
+  return {.tensor = tensors_[index], .accumulate = accumulate};
+}
+
+std::vector<Tensor> Gradients::all() const { return {tensors_.begin(), tensors_.end()}; }
+
+void Gradients::used(int parameter) {
+  if (!stays_) tensors_[static_cast<size_t>(parameter)].reset();
+}
+
+void Gradients::used_all() {
+  for (int i = 0; i < static_cast<int>(tensors_.size()); ++i) used(i);
+}
+
+}  // namespace tigon

@@ -1,0 +1,177 @@
+#include "tigon/train/planner.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "tigon/core/error.hpp"
+#include "tigon/memory/arena.hpp"
+#include "train/step.hpp"
+
+namespace tigon {
+
+namespace {
+
+template <class Body>
+void measure(Sequence& sequence, const TrainConfig& train, const Body& body) {
+  MeasureArena arena(sequence.ledger);
+  body(Context{.device = train.device, .threads = train.threads, .memory = &arena});
+}
+
+// "layers.12.gate_up" as "layers.*.gate_up".
+std::string without_layer(const std::string& name) {
+  constexpr std::string_view kPrefix = "layers.";
+  if (!name.starts_with(kPrefix)) return name;
+  const size_t dot = name.find('.', kPrefix.size());
+  return dot == std::string::npos ? name : "layers.*" + name.substr(dot);
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
+  check_train_config(train, model);
+  MemoryPlan plan;
+  const Step step(model, parameters, train);
+  measure(plan.residents, train, [&](const Context& stays) {
+    Residents r(stays, parameters, train);
+    const StepBuffers& buffers = r.buffers[0];
+    // The sequences are measured while what stays is there, as they run.
+    measure(plan.step, train, [&](const Context& ctx) {
+      r.gradients.begin_step();
+      step.forward_backward(ctx, r, buffers, 0);
+      if (train.accumulate > 1) return;
+      step.norm(ctx, r, buffers, 1.0);
+      step.update(ctx, r, buffers, {});
+    });
+    if (train.accumulate > 1) {
+      measure(plan.further, train, [&](const Context& ctx) { step.forward_backward(ctx, r, buffers, 1); });
+      measure(plan.update, train, [&](const Context& ctx) {
+        step.norm(ctx, r, buffers, 1.0);
+        step.update(ctx, r, buffers, {});
+      });
+    }
+    if (train.evaluates) measure(plan.evaluation, train, [&](const Context& ctx) { step.evaluate(ctx, r, buffers); });
+  });
+  for (Sequence* sequence : {&plan.residents, &plan.step, &plan.further, &plan.update, &plan.evaluation}) {
+    sequence->plan = Plan::pack(sequence->ledger);
+  }
+  return plan;
+}
+
+const Sequence& MemoryPlan::largest() const {
+  const Sequence* most = &step;
+  for (const Sequence* sequence : {&further, &update, &evaluation}) {
+    if (sequence->plan.bytes() > most->plan.bytes()) most = sequence;
+  }
+  return *most;
+}
+
+int64_t MemoryPlan::transient_bytes() const { return align_up(largest().plan.bytes()); }
+
+std::array<int64_t, kMemoryClassCount> MemoryPlan::peak_by_class() const {
+  auto sums = residents.ledger.peak_by_class();
+  const auto transient = largest().ledger.peak_by_class();
+  for (size_t c = 0; c < sums.size(); ++c) sums[c] += transient[c];
+  return sums;
+}
+
+std::vector<MemoryPlan::PeakRow> MemoryPlan::alive_at_peak() const {
+  std::map<std::pair<std::string, MemoryClass>, PeakRow> rows;
+  for (const Sequence* sequence : {&residents, &largest()}) {
+    for (const LedgerEntry& entry : sequence->ledger.alive_at_peak()) {
+      const std::string name = without_layer(entry.name);
+      PeakRow& row = rows[{name, entry.memory_class}];
+      row.name = name;
+      row.memory_class = entry.memory_class;
+      row.bytes += entry.granted;
+      ++row.count;
+    }
+  }
+  std::vector<PeakRow> list;
+  for (auto& [key, row] : rows) list.push_back(std::move(row));
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return list;
+}
+
+StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train) {
+  const int64_t tokens = train.tokens();
+  const ops::ChunkRule paper{.liger = true};
+  const int64_t chunk = ops::chunk_tokens(paper, train.device, tokens, model.hidden, model.vocab, 4);
+  return {.static_bytes = parameters * train.precision.bytes_per_parameter(),
+          .static_mixed_16p = parameters * 16,
+          .checkpoints = tokens * model.hidden * size_of(train.precision.weight) * model.layers,
+          .logits = tokens * model.vocab * 4,
+          .chunk_logits = chunk * model.vocab * 4};
+}
+
+Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t budget) {
+  // The largest value in [1, most] whose plan fits, by doubling and halving; 0 if none.
+  const auto search = [&](int64_t TrainConfig::*member, int64_t most) {
+    const auto fits = [&](int64_t value) {
+      TrainConfig tried = train;
+      tried.*member = value;
+      return plan_memory(model, parameters, tried).total_bytes() <= budget;
+    };
+    int64_t good = 0, bad = 1;
+    while (bad <= most && fits(bad)) {
+      good = bad;
+      bad *= 2;
+    }
+    bad = std::min(bad, most + 1);
+    while (bad - good > 1) {
+      const int64_t middle = good + (bad - good) / 2;
+      (fits(middle) ? good : bad) = middle;
+    }
+    return good;
+  };
+  const int64_t longest =
+      model.sliding_window > 0 ? std::min(model.sliding_window, model.max_position) : model.max_position;
+  return {.batch = search(&TrainConfig::batch, int64_t{1} << 16), .seq = search(&TrainConfig::seq, longest)};
+}
+
+std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {
+  std::vector<Advice> list;
+  const auto suggest = [&](std::string flag, std::string why) {
+    list.push_back({std::move(flag), std::move(why), plan_memory(model, parameters, train).total_bytes()});
+  };
+  // The study's order: fused kernels and checkpointing always; then precision; then smaller pieces.
+  if (const FusedOps& f = train.fused; !f.rope || !f.swiglu || !f.rmsnorm || !f.flce) {
+    train.fused = {};
+    suggest("--fused all", "no whole logits, no intermediates; faster as well");
+  }
+  if (train.memory.recompute == 0) {
+    train.memory.recompute = recompute_from_string("selective");
+    suggest("--recompute selective", "norms and activations are made again: a few per cent of time");
+  }
+  if (train.memory.recompute == recompute_from_string("selective")) {
+    train.memory.recompute = recompute_from_string("block");
+    suggest("--recompute block", "only each layer's input stays: about a quarter more time");
+  }
+  if (train.precision.name != "bf16-sr") {
+    const bool single = train.precision.weight == DType::f32;
+    if (single) {
+      train.precision = precision_from_string("bf16");
+      suggest("--precision bf16", "16-bit weights, gradients and activations with an f32 master copy");
+    }
+    train.precision = precision_from_string("bf16-sr");
+    suggest("--precision bf16-sr", "8 bytes a parameter: bf16 states with stochastic rounding, no master copy");
+  }
+  if (train.memory.mlp_tile == 0 && train.tokens() > 2048) {
+    train.memory.mlp_tile = 2048;
+    suggest("--mlp-tile 2048", "the MLP's inner values exist for 2048 tokens at a time");
+  }
+  if (!train.memory.chunk.lean && train.device.kind == DeviceKind::cuda) {
+    train.memory.chunk.lean = true;
+    suggest("--lean-loss", "the loss in panels of the vocabulary: a fourth product");
+  }
+  if (train.batch > 1) {
+    while (train.batch > 1) {
+      train.batch = (train.batch + 1) / 2;
+      train.accumulate *= 2;
+    }
+    suggest("--batch " + std::to_string(train.batch) + " --accumulate " + std::to_string(train.accumulate),
+            "the same step in micro-batches");
+  }
+  return list;
+}
+
+}  // namespace tigon

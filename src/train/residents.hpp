@@ -1,0 +1,40 @@
+#pragma once
+
+#include <vector>
+
+#include "tigon/train/train_config.hpp"
+#include "train/gradients.hpp"
+
+namespace tigon {
+
+// What the host hands to a step and what it gets back. There are two of them on a GPU, so that one is filled while the
+// other is in use.
+struct StepBuffers {
+  OwnedTensor ids;        // [accumulate, tokens] i32
+  OwnedTensor labels;     // [accumulate, tokens] i32
+  OwnedTensor loss_grad;  // [1] f32: loss scale over the tokens that count in the whole step
+  OwnedTensor results;    // [accumulate + 2] f32: the loss sums, the gradient's norm, the clipping factor
+
+  Tensor micro_ids(int64_t micro) const { return row(ids, micro); }
+  Tensor micro_labels(int64_t micro) const { return row(labels, micro); }
+  Tensor loss(int64_t micro) const { return results.view.slice(0, micro, micro + 1); }
+  Tensor norm() const { return results.view.slice(0, ids.view.sizes[0], ids.view.sizes[0] + 1); }
+  Tensor clip() const { return results.view.slice(0, ids.view.sizes[0] + 1, ids.view.sizes[0] + 2); }
+
+ private:
+  static Tensor row(const OwnedTensor& t, int64_t i) { return t.view.slice(0, i, i + 1).reshape({t.view.sizes[1]}); }
+};
+
+// Everything that stays from step to step: weights, the optimizer's states, the buffers to the host, and the gradients
+// where several micro-batches add to them.
+struct Residents {
+  Residents(const Context& ctx, const ParameterList& parameters, const TrainConfig& train);
+
+  std::vector<OwnedTensor> weight, master, m, v;  // by parameter; no master where the precision has none
+  std::vector<StepBuffers> buffers;
+  Gradients gradients;
+
+  BlockTensors block_weights(const ParameterList& parameters, int64_t layer) const;
+};
+
+}  // namespace tigon

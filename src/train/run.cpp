@@ -1,0 +1,273 @@
+// The loop around the step: data, checkpoints, evaluation, the log.
+#include "tigon/train/run.hpp"
+
+#include <chrono>
+#include <fstream>
+
+#include "json/json.hpp"
+#include "tigon/core/error.hpp"
+#include "tigon/storage/files.hpp"
+#include "tigon/train/checkpoints.hpp"
+
+namespace tigon {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+// JSON lines, each flushed, so that a log is whole up to its last line whatever happens.
+class StepLog {
+ public:
+  StepLog(const fs::path& path, bool append) {
+    if (path.empty()) return;
+    file_.open(path, append ? std::ios::app : std::ios::trunc);
+    if (!file_) throw Error(ErrorCode::io, {.where = path.string(), .what = "the log cannot be written"});
+  }
+  void write(const Json& line) {
+    if (file_.is_open()) file_ << line.dump(false) << "\n" << std::flush;
+  }
+
+ private:
+  std::ofstream file_;
+};
+
+class Run {
+ public:
+  Run(const ModelConfig& model, const TrainConfig& train, const RunOptions& options, RunObserver& observer,
+      const std::atomic<bool>& stop, double gemm_rate)
+      : options_(options),
+        observer_(observer),
+        stop_(stop),
+        gemm_rate_(gemm_rate),
+        data_(options.data, sampler_options(model, train, options, false)),
+        eval_(train.evaluates
+                  ? std::make_unique<Sampler>(eval_path(options), sampler_options(model, train, options, true))
+                  : nullptr),
+        trainer_(model, train) {
+    flops_ = step_flops(model, train);
+    settings_ = {{"model", model_config_to_json(model, train.precision.weight)},
+                 {"seed", std::to_string(train.seed)},
+                 {"batch", std::to_string(train.batch)},
+                 {"seq", std::to_string(train.seq)},
+                 {"accumulate", std::to_string(train.accumulate)},
+                 {"windows of the data", std::to_string(data_.windows())},
+                 {"shuffle", options.shuffle ? "yes" : "no"}};
+  }
+
+  RunResult run() {
+    start();
+    StepLog log(options_.log, options_.resume);
+    const int64_t last = trainer_.config().steps;
+    begin_ = lap_ = Clock::now();
+    while (trainer_.step() < last && !stop_) {
+      submit();
+      while (trainer_.pending() >= trainer_.most_pending()) finish_step(log);
+      const int64_t step = trainer_.step();
+      const bool saves = options_.save_every > 0 && step % options_.save_every == 0 && step < last;
+      const bool evaluates = eval_ && options_.eval_every > 0 && step % options_.eval_every == 0 && step < last;
+      if (!saves && !evaluates) continue;
+      drain(log);
+      if (saves) save();
+      if (evaluates) evaluate(log);
+      lap_ = Clock::now();  // what happened in between is not the next step's time
+    }
+    drain(log);
+    result_.stopped = stop_ && trainer_.step() < last;
+    if (eval_) evaluate(log);
+    if (!options_.checkpoints.empty() && trainer_.step() > saved_) save();
+    if (!options_.output.empty() && !result_.stopped) write_output();
+    result_.steps = trainer_.step();
+    if (timed_tokens_ > 0) result_.tokens_per_second = static_cast<double>(timed_tokens_) / timed_seconds_;
+    return result_;
+  }
+
+ private:
+  static fs::path eval_path(const RunOptions& options) {
+    return options.eval_data.empty() ? options.data : options.eval_data;
+  }
+  static Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& train, const RunOptions& options,
+                                          bool eval) {
+    Sampler::Options sampler{.seq = train.seq,
+                             .vocab = model.vocab,
+                             .seed = train.seed + (eval ? 1 : 0),
+                             .shuffle = options.shuffle && !eval,
+                             .ignored_token = options.ignored_token,
+                             .ignore_index = train.ignore_index};
+    // Without a file of its own, evaluation takes the end of the data.
+    if (options.eval_data.empty() && options.eval_fraction > 0 && !options.data.empty()) {
+      const int64_t tokens = TokenFile(options.data).tokens();
+      const auto split = static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - options.eval_fraction));
+      (eval ? sampler.first_token : sampler.last_token) = split;
+    }
+    return sampler;
+  }
+
+  void start() {
+    fs::path from;
+    if (options_.resume) {
+      std::vector<std::string> damaged;
+      from = newest_checkpoint(options_.checkpoints, &damaged);
+      for (const std::string& text : damaged) observer_.on_message("passed over: " + text);
+      if (from.empty()) {
+        throw Error(ErrorCode::io, {.where = options_.checkpoints.string(),
+                                    .what = "there is no whole checkpoint to resume from",
+                                    .fix = "Leave --resume out to begin anew."});
+      }
+    } else if (!options_.checkpoints.empty() && !list_checkpoints(options_.checkpoints).empty()) {
+      throw Error(ErrorCode::invalid_argument, {.where = options_.checkpoints.string(),
+                                                .what = "there are checkpoints of another run in this folder",
+                                                .fix = "Add --resume to go on with it, or choose another folder."});
+    }
+    if (!options_.model_folder.empty()) {
+      const fs::path config = options_.model_folder / "config.json";
+      trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
+                                                      trainer_.config().precision.weight, config.string()));
+    }
+    if (!from.empty()) {
+      trainer_.restore_checkpoint(from, settings_);
+      saved_ = trainer_.step();
+    } else if (!options_.model_folder.empty()) {
+      trainer_.load_weights(options_.model_folder);
+    } else {
+      trainer_.initialize();
+    }
+    if (!options_.checkpoints.empty()) fs::create_directories(options_.checkpoints);
+    if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
+    observer_.on_start(trainer_, trainer_.step());
+  }
+
+  // The weights, and what belongs to the model they came from: its tokenizer.
+  void write_output() {
+    trainer_.save_weights(options_.output);
+    if (options_.model_folder.empty()) return;
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+                             "added_tokens.json", "vocab.json", "merges.txt", "generation_config.json"}) {
+      const fs::path from = options_.model_folder / name;
+      if (fs::exists(from)) fs::copy_file(from, options_.output / name, fs::copy_options::overwrite_existing);
+    }
+  }
+
+  void submit() {
+    const TrainConfig& train = trainer_.config();
+    micros_.assign(static_cast<size_t>(train.accumulate), {});
+    int64_t sample = trainer_.step() * train.accumulate * train.batch;
+    for (TokenBatch& micro : micros_) {
+      data_.fill(sample, train.batch, micro);
+      sample += train.batch;
+    }
+    trainer_.submit(micros_);
+  }
+
+  void finish_step(StepLog& log) {
+    StepLine line{.report = trainer_.collect(), .planned_bytes = trainer_.plan().total_bytes()};
+    const Clock::time_point now = Clock::now();
+    line.seconds = seconds_between(lap_, now);
+    lap_ = now;
+    line.tokens_per_second = static_cast<double>(line.report.tokens) / line.seconds;
+    if (gemm_rate_ > 0) line.gemm_share = flops_ / line.seconds / gemm_rate_;
+    // The first step of a run also warms up: caches, pages, the GPU's libraries.
+    if (collected_++ > 0) {
+      timed_tokens_ += line.report.tokens;
+      timed_seconds_ += line.seconds;
+    } else {
+      result_.first_loss = line.report.loss;
+    }
+    result_.last_loss = line.report.loss;
+    const StepReport& r = line.report;
+    Json json;
+    json.set("step", r.step);
+    json.set("loss", r.loss);
+    json.set("grad_norm", r.grad_norm);
+    json.set("lr", r.lr);
+    json.set("tokens", r.tokens);
+    json.set("seconds", line.seconds);
+    json.set("tokens_per_second", line.tokens_per_second);
+    if (gemm_rate_ > 0) json.set("gemm_share", line.gemm_share);
+    json.set("planned_bytes", line.planned_bytes);
+    json.set("used_bytes", trainer_.used_bytes());
+    if (trainer_.config().precision.loss_scale.dynamic) {
+      json.set("loss_scale", r.loss_scale);
+      json.set("skipped", r.skipped);
+    }
+    log.write(json);
+    observer_.on_step(line);
+    if (!r.finite && !r.skipped) {
+      throw Error(ErrorCode::invalid_argument,
+                  {.where = "step " + std::to_string(r.step),
+                   .what = "the gradient is not finite; the weights are spoiled from here on",
+                   .fix = "Lower --lr, lengthen --warmup or clip harder, and resume from the last checkpoint."});
+    }
+  }
+
+  void drain(StepLog& log) {
+    while (trainer_.pending() > 0) finish_step(log);
+  }
+
+  void evaluate(StepLog& log) {
+    const TrainConfig& train = trainer_.config();
+    int64_t batches = options_.eval_batches;
+    if (eval_->windows() > 0) batches = std::min(batches, std::max<int64_t>(1, eval_->windows() / train.batch));
+    double sum = 0;
+    int64_t counted = 0;
+    for (int64_t i = 0; i < batches; ++i) {
+      TokenBatch batch;
+      eval_->fill(i * train.batch, train.batch, batch);
+      sum += trainer_.evaluate(batch);
+      counted += batch.counted;
+    }
+    result_.eval_loss = sum / static_cast<double>(std::max<int64_t>(1, counted));
+    Json json;
+    json.set("step", trainer_.step());
+    json.set("eval_loss", result_.eval_loss);
+    log.write(json);
+    observer_.on_evaluation(trainer_.step(), result_.eval_loss);
+  }
+
+  void save() {
+    const fs::path path = checkpoint_path(options_.checkpoints, trainer_.step());
+    trainer_.save_checkpoint(path, settings_);
+    prune_checkpoints(options_.checkpoints, options_.keep);
+    saved_ = trainer_.step();
+    observer_.on_checkpoint(path);
+  }
+
+  const RunOptions& options_;
+  RunObserver& observer_;
+  const std::atomic<bool>& stop_;
+  double gemm_rate_, flops_ = 0;
+  Sampler data_;
+  std::unique_ptr<Sampler> eval_;
+  Trainer trainer_;
+  std::map<std::string, std::string> settings_;
+  std::vector<TokenBatch> micros_;
+  RunResult result_;
+  Clock::time_point begin_, lap_;
+  int64_t collected_ = 0, saved_ = 0, timed_tokens_ = 0;
+  double timed_seconds_ = 0;
+};
+
+}  // namespace
+
+double step_flops(const ModelConfig& model, const TrainConfig& train) {
+  const auto product = [](int64_t a, int64_t b) { return 2.0 * static_cast<double>(a) * static_cast<double>(b); };
+  double per_token = product(model.hidden, model.qkv_width()) + product(model.q_width(), model.hidden) +
+                     3 * product(model.hidden, model.intermediate);
+  // Scores and their product with v, over the half of the keys that a causal mask leaves.
+  per_token += 2 * product(model.q_width(), train.seq) / 2;
+  per_token = per_token * static_cast<double>(model.layers) + product(model.hidden, model.vocab);
+  return 3 * per_token * static_cast<double>(train.tokens() * train.accumulate);
+}
+
+RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
+                       const std::atomic<bool>& stop, double gemm_rate) {
+  train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
+  return Run(model, train, options, observer, stop, gemm_rate).run();
+}
+
+}  // namespace tigon

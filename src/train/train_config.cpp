@@ -1,0 +1,146 @@
+#include "tigon/train/train_config.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "tigon/core/error.hpp"
+
+namespace tigon {
+
+namespace {
+
+constexpr StageMask kSelective = stage_bit(StageId::norm1) | stage_bit(StageId::norm2) | stage_bit(StageId::activation);
+constexpr StageMask kBlock = (StageMask{1} << kStageCount) - 1;
+
+// Calls f for each name between commas.
+template <class F>
+void for_names(std::string_view text, const F& f) {
+  while (true) {
+    const size_t comma = text.find(',');
+    f(text.substr(0, comma));
+    if (comma == std::string_view::npos) return;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+struct Switch {
+  const char* name;
+  bool FusedOps::*member;
+};
+constexpr Switch kSwitches[] = {{"rope", &FusedOps::rope},
+                                {"swiglu", &FusedOps::swiglu},
+                                {"rmsnorm", &FusedOps::rmsnorm},
+                                {"flce", &FusedOps::flce}};
+
+}  // namespace
+
+StageMask recompute_from_string(std::string_view text) {
+  if (text == "none") return 0;
+  if (text == "selective") return kSelective;
+  if (text == "block") return kBlock;
+  StageMask mask = 0;
+  for_names(text, [&](std::string_view name) { mask |= stage_bit(stage_from_string(name)); });
+  return mask;
+}
+
+std::string recompute_to_string(StageMask mask) {
+  if (mask == 0) return "none";
+  if (mask == kSelective) return "selective";
+  if (mask == kBlock) return "block";
+  std::string text;
+  for (int s = 0; s < kStageCount; ++s) {
+    if (mask & stage_bit(static_cast<StageId>(s)))
+      text += (text.empty() ? "" : ",") + std::string(to_string(static_cast<StageId>(s)));
+  }
+  return text;
+}
+
+FusedOps fused_from_string(std::string_view text) {
+  if (text == "all") return {};
+  FusedOps fused{.rope = false, .swiglu = false, .rmsnorm = false, .flce = false};
+  if (text == "none") return fused;
+  for_names(text, [&](std::string_view name) {
+    for (const Switch& s : kSwitches) {
+      if (name == s.name) {
+        fused.*s.member = true;
+        return;
+      }
+    }
+    throw Error(ErrorCode::invalid_argument, {.where = "--fused",
+                                              .what = "there is no such op to fuse",
+                                              .expected = "all, none, or some of rope,swiglu,rmsnorm,flce",
+                                              .got = "'" + std::string(name) + "'"});
+  });
+  return fused;
+}
+
+std::string fused_to_string(const FusedOps& fused) {
+  std::string text;
+  for (const Switch& s : kSwitches) {
+    if (fused.*s.member) text += (text.empty() ? "" : ",") + std::string(s.name);
+  }
+  return text.empty() ? "none" : text == "rope,swiglu,rmsnorm,flce" ? "all" : text;
+}
+
+Decay decay_from_string(std::string_view text) {
+  if (text == "constant") return Decay::constant;
+  if (text == "linear") return Decay::linear;
+  if (text == "cosine") return Decay::cosine;
+  throw Error(ErrorCode::invalid_argument, {.where = "schedule",
+                                            .what = "there is no such schedule",
+                                            .expected = "constant, linear or cosine",
+                                            .got = "'" + std::string(text) + "'"});
+}
+
+double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
+  if (step <= schedule.warmup) return static_cast<double>(step) / static_cast<double>(schedule.warmup);
+  if (schedule.decay == Decay::constant) return 1.0;
+  const int64_t length = std::max<int64_t>(1, steps - schedule.warmup);
+  const double done = std::min(1.0, static_cast<double>(step - schedule.warmup) / static_cast<double>(length));
+  const double down = schedule.decay == Decay::linear ? 1.0 - done : 0.5 * (1.0 + std::cos(std::numbers::pi * done));
+  return schedule.floor + (1.0 - schedule.floor) * down;
+}
+
+void check_train_config(const TrainConfig& train, const ModelConfig& model) {
+  const auto range = [](const char* name, double value, double low, double high) {
+    if (value >= low && value <= high) return;
+    const auto text = [](double v) {
+      std::string digits = std::to_string(v);
+      digits.erase(digits.find_last_not_of('0') + 1);
+      if (digits.back() == '.') digits.pop_back();
+      return digits;
+    };
+    throw Error(ErrorCode::invalid_argument, {.where = name,
+                                              .what = "the value is out of range",
+                                              .expected = text(low) + " to " + text(high),
+                                              .got = text(value)});
+  };
+  range("batch", static_cast<double>(train.batch), 1, 1 << 20);
+  range("seq", static_cast<double>(train.seq), 1, 1 << 24);
+  range("accumulate", static_cast<double>(train.accumulate), 1, 1 << 16);
+  range("steps", static_cast<double>(train.steps), 0, 1e12);
+  range("lr", train.optimizer.lr, 0, 1e3);
+  range("beta1", train.optimizer.beta1, 0, 0.999999);
+  range("beta2", train.optimizer.beta2, 0, 0.99999999);
+  range("eps", train.optimizer.eps, 0, 1);
+  range("weight decay", train.optimizer.weight_decay, 0, 100);
+  range("clip", train.clip, 0, 1e9);
+  range("warm-up", static_cast<double>(train.schedule.warmup), 0, 1e12);
+  range("schedule's floor", train.schedule.floor, 0, 1);
+  range("MLP tile", static_cast<double>(train.memory.mlp_tile), 0, 1e12);
+  const int64_t longest =
+      model.sliding_window > 0 ? std::min(model.sliding_window, model.max_position) : model.max_position;
+  if (train.seq > longest) {
+    throw Error(ErrorCode::unsupported,
+                {.where = "seq",
+                 .what = model.sliding_window > 0 && model.sliding_window < model.max_position
+                             ? "the sequence is longer than the model's sliding window, and attention within a window "
+                               "is not supported"
+                             : "the sequence is longer than the model's positions",
+                 .expected = "at most " + std::to_string(longest),
+                 .got = std::to_string(train.seq)});
+  }
+}
+
+}  // namespace tigon

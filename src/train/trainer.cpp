@@ -1,0 +1,276 @@
+#include "tigon/train/trainer.hpp"
+
+#include <cmath>
+#include <deque>
+
+#include "tigon/core/error.hpp"
+#include "train/checkpoint.hpp"
+#include "train/device_block.hpp"
+#include "train/step.hpp"
+#include "train/weights_io.hpp"
+
+namespace tigon {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A stream where there are streams.
+struct Queue {
+  explicit Queue(Device device) {
+    if (device.kind != DeviceKind::cpu) stream.emplace(device);
+  }
+  void* get() const { return stream ? stream->get() : nullptr; }
+  std::optional<DeviceStream> stream;
+};
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(const ModelConfig& model_config, const TrainConfig& train_config)
+      : model(model_config),
+        train(train_config),
+        parameters(model),
+        plan(plan_memory(model, parameters, train)),
+        memory(train.device, plan.total_bytes()),
+        compute(train.device),
+        transfer(train.device),
+        resident_arena(plan.residents.plan, memory.data(), plan.resident_bytes(), memory.on_host()),
+        step_arena(plan.step.plan, transient(), plan.transient_bytes(), memory.on_host()),
+        further_arena(plan.further.plan, transient(), plan.transient_bytes(), memory.on_host()),
+        update_arena(plan.update.plan, transient(), plan.transient_bytes(), memory.on_host()),
+        evaluation_arena(plan.evaluation.plan, transient(), plan.transient_bytes(), memory.on_host()),
+        residents(context(resident_arena), parameters, train),
+        step(model, parameters, train),
+        loss_scale(train.precision.loss_scale),
+        config_text(model_config_to_json(model, train.precision.weight)) {}
+
+  std::byte* transient() const { return memory.data() + plan.resident_bytes(); }
+  Context context(MemorySource& source) const {
+    return {.device = train.device, .stream = compute.get(), .threads = train.threads, .memory = &source};
+  }
+  // For copies to and from the host: they must not wait behind a running step.
+  Context transfers() const { return {.device = train.device, .stream = transfer.get(), .threads = train.threads}; }
+
+  struct Pending {
+    StepReport report;
+    size_t buffers = 0;
+    int64_t counted = 0;
+    std::optional<DeviceEvent> done{};
+  };
+
+  void upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const;
+  bool gradients_finite(const StepBuffers& b) const;
+  void write_gradients();
+
+  ModelConfig model;
+  TrainConfig train;
+  ParameterList parameters;
+  MemoryPlan plan;
+  DeviceBlock memory;
+  Queue compute, transfer;
+  ReplayArena resident_arena, step_arena, further_arena, update_arena, evaluation_arena;
+  Residents residents;
+  Step step;
+  LossScale loss_scale;
+  std::string config_text;
+  std::deque<Pending> pending;
+  int64_t steps_submitted = 0;
+  int64_t updates = 0;
+  size_t next_buffers = 0;
+  fs::path gradient_file;
+};
+
+Trainer::Trainer(const ModelConfig& model, const TrainConfig& train) : impl_(std::make_unique<Impl>(model, train)) {}
+Trainer::~Trainer() {
+  if (impl_->train.device.kind == DeviceKind::cpu) return;
+  try {
+    synchronize(impl_->context(impl_->step_arena));  // nothing may still use the memory that goes now
+  } catch (const std::exception&) {                  // NOLINT: a device that fails here has failed before
+  }
+}
+
+const ModelConfig& Trainer::model() const noexcept { return impl_->model; }
+const TrainConfig& Trainer::config() const noexcept { return impl_->train; }
+const ParameterList& Trainer::parameters() const noexcept { return impl_->parameters; }
+const MemoryPlan& Trainer::plan() const noexcept { return impl_->plan; }
+int64_t Trainer::pending() const noexcept { return static_cast<int64_t>(impl_->pending.size()); }
+int64_t Trainer::step() const noexcept { return impl_->steps_submitted; }
+int64_t Trainer::skipped() const noexcept { return impl_->loss_scale.skipped(); }
+const StageRuns& Trainer::stage_runs() const noexcept { return impl_->step.runs(); }
+void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
+void Trainer::save_next_gradients(const fs::path& file) { impl_->gradient_file = file; }
+
+int64_t Trainer::most_pending() const noexcept {
+  // A dynamic loss scale is read by the host in every step anyway.
+  return impl_->train.precision.loss_scale.dynamic ? 1 : static_cast<int64_t>(impl_->residents.buffers.size());
+}
+
+int64_t Trainer::used_bytes() const noexcept {
+  const int64_t transient = std::max(
+      {impl_->step_arena.used_bytes(), impl_->update_arena.used_bytes(), impl_->evaluation_arena.used_bytes()});
+  return align_up(impl_->resident_arena.used_bytes()) + align_up(transient);
+}
+
+void Trainer::initialize() {
+  initialize_weights(impl_->transfers(), impl_->parameters, impl_->train.seed, impl_->residents);
+  clear_states(impl_->transfers(), impl_->residents);
+}
+
+void Trainer::load_weights(const fs::path& folder) {
+  tigon::load_weights(impl_->transfers(), impl_->parameters, impl_->model.tied_embeddings, TensorFiles::open(folder),
+                      impl_->residents);
+  clear_states(impl_->transfers(), impl_->residents);
+}
+
+void Trainer::Impl::upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const {
+  const Context ctx = transfers();
+  for (size_t i = 0; i < micros.size(); ++i) {
+    copy_to(ctx, b.micro_ids(static_cast<int64_t>(i)), micros[i].ids.data());
+    copy_to(ctx, b.micro_labels(static_cast<int64_t>(i)), micros[i].labels.data());
+  }
+  const auto value = static_cast<float>(loss_grad);
+  copy_to(ctx, b.loss_grad, &value);
+}
+
+bool Trainer::Impl::gradients_finite(const StepBuffers& b) const {
+  float norm = 0;
+  copy_from({.device = train.device, .stream = compute.get()}, &norm, b.norm());
+  return std::isfinite(norm);
+}
+
+void Trainer::Impl::write_gradients() {
+  if (gradient_file.empty()) return;
+  const Context ctx{.device = train.device, .stream = compute.get()};
+  (void)write_safetensors(gradient_file, parts_to_store(ctx, parameters, residents.gradients.all()));
+  gradient_file.clear();
+}
+
+void Trainer::submit(const std::vector<TokenBatch>& micros) {
+  Impl& t = *impl_;
+  const auto tokens = static_cast<size_t>(t.train.tokens());
+  int64_t counted = 0;
+  for (const TokenBatch& micro : micros) {
+    if (micro.ids.size() != tokens || micro.labels.size() != tokens) {
+      throw Error(ErrorCode::invalid_argument,
+                  {.where = "Trainer::submit", .what = "a micro-batch has the wrong size"});
+    }
+    counted += micro.counted;
+  }
+  if (static_cast<int64_t>(micros.size()) != t.train.accumulate || pending() >= most_pending()) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "Trainer::submit",
+                 .what = "the wrong number of micro-batches, or too many steps that were not collected"});
+  }
+
+  Impl::Pending entry{
+      .report = {.step = ++t.steps_submitted,
+                 .lr = t.train.optimizer.lr * schedule_factor(t.train.schedule, t.steps_submitted, t.train.steps),
+                 .loss_scale = t.loss_scale.scale(),
+                 .tokens = t.train.tokens() * t.train.accumulate},
+      .buffers = t.next_buffers,
+      .counted = counted};
+  const StepBuffers& b = t.residents.buffers[t.next_buffers];
+  t.next_buffers = (t.next_buffers + 1) % t.residents.buffers.size();
+  t.upload(b, micros, t.loss_scale.scale() / static_cast<double>(std::max<int64_t>(1, counted)));
+
+  const bool one = t.train.accumulate == 1;
+  const Context step_ctx = t.context(t.step_arena), update_ctx = one ? step_ctx : t.context(t.update_arena);
+  t.residents.gradients.begin_step();
+  for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
+    ReplayArena& arena = micro == 0 ? t.step_arena : t.further_arena;
+    t.step.forward_backward(t.context(arena), t.residents, b, micro);
+    if (!one) arena.restart();
+  }
+  t.write_gradients();
+  t.step.norm(update_ctx, t.residents, b, t.loss_scale.scale());
+  const bool dynamic = t.train.precision.loss_scale.dynamic;
+  if (!dynamic || t.loss_scale.update(t.gradients_finite(b))) {
+    t.step.update(update_ctx, t.residents, b,
+                  {.lr = entry.report.lr, .adam_step = ++t.updates, .loss_scale = entry.report.loss_scale});
+  } else {
+    entry.report.skipped = true;
+    t.residents.gradients.used_all();
+  }
+  (one ? t.step_arena : t.update_arena).restart();
+  if (t.train.device.kind != DeviceKind::cpu) {
+    entry.done.emplace(t.train.device);
+    entry.done->record(step_ctx);
+  }
+  t.pending.push_back(std::move(entry));
+}
+
+StepReport Trainer::collect() {
+  Impl& t = *impl_;
+  if (t.pending.empty()) {
+    throw Error(ErrorCode::invalid_argument, {.where = "Trainer::collect", .what = "no step was submitted"});
+  }
+  Impl::Pending entry = std::move(t.pending.front());
+  t.pending.pop_front();
+  if (entry.done) (void)entry.done->ms_until(*entry.done);
+  const StepBuffers& b = t.residents.buffers[entry.buffers];
+  std::vector<float> results(static_cast<size_t>(b.results.view.sizes[0]));
+  copy_from(t.transfers(), results.data(), b.results);
+  double sum = 0;
+  for (int64_t i = 0; i < t.train.accumulate; ++i) sum += static_cast<double>(results[static_cast<size_t>(i)]);
+  entry.report.loss = sum / static_cast<double>(std::max<int64_t>(1, entry.counted));
+  entry.report.grad_norm = static_cast<double>(results[static_cast<size_t>(t.train.accumulate)]);
+  entry.report.finite = std::isfinite(entry.report.grad_norm);
+  return entry.report;
+}
+
+double Trainer::evaluate(const TokenBatch& batch) {
+  Impl& t = *impl_;
+  if (!t.train.evaluates || !t.pending.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "Trainer::evaluate", .what = "evaluation was not planned, or a step is under way"});
+  }
+  const StepBuffers& b = t.residents.buffers[0];
+  copy_to(t.transfers(), b.micro_ids(0), batch.ids.data());
+  copy_to(t.transfers(), b.micro_labels(0), batch.labels.data());
+  const Context ctx = t.context(t.evaluation_arena);
+  t.step.evaluate(ctx, t.residents, b);
+  t.evaluation_arena.restart();
+  float loss = 0;
+  copy_from(ctx, &loss, b.loss(0));
+  return static_cast<double>(loss);
+}
+
+void Trainer::save_weights(const fs::path& folder) const {
+  fs::create_directories(folder);
+  const std::vector<Tensor> weights(impl_->residents.weight.begin(), impl_->residents.weight.end());
+  (void)write_safetensors(folder / "model.safetensors", parts_to_store(impl_->transfers(), impl_->parameters, weights),
+                          {{"format", "pt"}});
+  write_text_file(folder / "config.json", impl_->config_text);
+}
+
+void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string, std::string>& settings) const {
+  const Impl& t = *impl_;
+  if (!t.pending.empty()) {
+    throw Error(ErrorCode::invalid_argument, {.where = "Trainer::save_checkpoint", .what = "a step is under way"});
+  }
+  write_checkpoint(folder, [&](const fs::path& inside) {
+    save_weights(inside);
+    (void)write_safetensors(inside / "state.safetensors", states_to_store(t.transfers(), t.parameters, t.residents));
+    return CheckpointInfo{.step = t.steps_submitted,
+                          .updates = t.updates,
+                          .loss_scale = t.loss_scale.state(),
+                          .precision = t.train.precision.name,
+                          .settings = settings};
+  });
+}
+
+void Trainer::restore_checkpoint(const fs::path& folder, const std::map<std::string, std::string>& settings) {
+  Impl& t = *impl_;
+  const CheckpointInfo info = read_checkpoint(folder);
+  check_settings(folder, info, t.train.precision.name, settings);
+  const TensorFiles weights = TensorFiles::open(folder), states = TensorFiles::open(folder / "state.safetensors");
+  check_states(t.parameters, states, t.residents);
+  tigon::load_weights(t.transfers(), t.parameters, t.model.tied_embeddings, weights, t.residents);
+  load_states(t.transfers(), t.parameters, states, t.residents);
+  t.steps_submitted = info.step;
+  t.updates = info.updates;
+  t.loss_scale.restore(info.loss_scale);
+}
+
+}  // namespace tigon

@@ -1,0 +1,254 @@
+#include "train/weights_io.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <set>
+#include <thread>
+
+#include "tigon/core/error.hpp"
+#include "tigon/core/philox.hpp"
+#include "tigon/core/tensor.hpp"
+#include "train/device_block.hpp"
+
+namespace tigon {
+
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 22;  // elements on the host at a time
+
+// values[i] = mean + range·normal(first + i); first is a multiple of 4. One block of random words makes four values.
+void fill_normal(const RandomStream& random, int64_t first, double mean, double range, std::vector<float>& values) {
+  const int64_t blocks = (static_cast<int64_t>(values.size()) + 3) / 4;
+  const auto work = [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const Philox::Block words = random.block(static_cast<uint64_t>(first / 4 + b));
+      for (size_t pair = 0; pair < 4; pair += 2) {
+        const double u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;
+        const double angle = 2 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1p-32;
+        const double radius = range * std::sqrt(-2.0 * std::log(u));
+        const auto at = static_cast<size_t>(4 * b) + pair;
+        if (at < values.size()) values[at] = static_cast<float>(mean + radius * std::cos(angle));
+        if (at + 1 < values.size()) values[at + 1] = static_cast<float>(mean + radius * std::sin(angle));
+      }
+    }
+  };
+  const auto threads = static_cast<int64_t>(std::clamp(std::thread::hardware_concurrency(), 1u, 32u));
+  if (blocks < 4096 || threads == 1) return work(0, blocks);
+  std::vector<std::thread> pool;
+  for (int64_t t = 0; t < threads; ++t) pool.emplace_back(work, blocks * t / threads, blocks * (t + 1) / threads);
+  for (std::thread& thread : pool) thread.join();
+}
+
+template <class T>
+void narrow_to(const std::vector<float>& values, std::vector<std::byte>& bytes) {
+  bytes.resize(values.size() * sizeof(T));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const T value(values[i]);
+    std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+// Elements [first, first + n) of a device tensor from f32 values on the host.
+void store_values(const Context& ctx, const Tensor& to, int64_t first, const std::vector<float>& values,
+                  std::vector<std::byte>& bytes) {
+  switch (to.dtype) {
+    case DType::bf16: narrow_to<bf16>(values, bytes); break;
+    case DType::f16: narrow_to<f16>(values, bytes); break;
+    default: narrow_to<float>(values, bytes); break;
+  }
+  copy_bytes_to(ctx, to, first * size_of(to.dtype), bytes.data(), static_cast<int64_t>(bytes.size()));
+}
+
+// The weight and its master copy, where there is one.
+void store_parameter(const Context& ctx, Residents& r, size_t parameter, int64_t first,
+                     const std::vector<float>& values, std::vector<std::byte>& bytes) {
+  store_values(ctx, r.weight[parameter], first, values, bytes);
+  if (!r.master.empty()) store_values(ctx, r.master[parameter], first, values, bytes);
+}
+
+template <class T>
+void widen_from(const std::vector<std::byte>& bytes, std::vector<float>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    values[i] = static_cast<float>(value);
+  }
+}
+
+void widen(DType dtype, const std::vector<std::byte>& bytes, std::vector<float>& values) {
+  switch (dtype) {
+    case DType::bf16: return widen_from<bf16>(bytes, values);
+    case DType::f16: return widen_from<f16>(bytes, values);
+    case DType::f64: return widen_from<double>(bytes, values);
+    default: return widen_from<float>(bytes, values);
+  }
+}
+
+std::vector<int64_t> part_sizes(const Parameter& p, const ParameterPart& part) {
+  std::vector<int64_t> sizes = p.sizes;
+  sizes[0] = part.end - part.begin;
+  return sizes;
+}
+
+int64_t columns_of(const Parameter& p) { return p.sizes.size() == 2 ? p.sizes[1] : 1; }
+
+// Names in the files that are no parameters: buffers that old versions wrote.
+bool is_buffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files) {
+  std::set<std::string> expected;
+  for (const Parameter& p : parameters.all) {
+    for (const ParameterPart& part : p.parts) {
+      expected.insert(part.name);
+      const StoredTensor* tensor = files.find(part.name);
+      if (tensor == nullptr) {
+        throw Error(ErrorCode::invalid_argument,
+                    {.where = "weights", .what = "'" + part.name + "' is not in the files"});
+      }
+      const std::vector<int64_t> sizes = part_sizes(p, part);
+      if (tensor->sizes != sizes || !is_float(tensor->dtype)) {
+        throw Error(ErrorCode::invalid_argument,
+                    {.where = tensor->file.string(),
+                     .what = "'" + part.name + "' does not fit the config",
+                     .expected = "floating type " + shape_string(sizes),
+                     .got = std::string(to_string(tensor->dtype)) + " " + shape_string(tensor->sizes)});
+      }
+    }
+  }
+  if (tied) expected.insert("lm_head.weight");  // some files have the shared matrix twice
+  for (const auto& [name, tensor] : files.tensors()) {
+    if (expected.contains(name) || is_buffer(name)) continue;
+    throw Error(ErrorCode::invalid_argument, {.where = tensor.file.string(),
+                                              .what = "'" + name + "' is no weight of this model",
+                                              .fix = "Does config.json belong to these files?"});
+  }
+}
+
+struct NamedState {
+  std::string name;
+  const Tensor& tensor;
+};
+std::vector<NamedState> named_states(const ParameterList& parameters, const Residents& r) {
+  std::vector<NamedState> list;
+  for (size_t i = 0; i < parameters.all.size(); ++i) {
+    const std::string& name = parameters.all[i].name;
+    if (!r.master.empty()) list.push_back({name + ".master", r.master[i]});
+    list.push_back({name + ".m", r.m[i]});
+    list.push_back({name + ".v", r.v[i]});
+  }
+  return list;
+}
+
+}  // namespace
+
+void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, Residents& r) {
+  std::vector<float> values;
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < parameters.all.size(); ++i) {
+    const Parameter& p = parameters.all[i];
+    const RandomStream random{.seed = seed, .step = 0, .tensor = static_cast<uint32_t>(i)};
+    for (int64_t first = 0; first < p.elements(); first += kPiece) {
+      values.resize(static_cast<size_t>(std::min(kPiece, p.elements() - first)));
+      fill_normal(random, first, p.init_mean, p.init_range, values);
+      store_parameter(ctx, r, i, first, values, bytes);
+    }
+  }
+}
+
+void load_weights(const Context& ctx, const ParameterList& parameters, bool tied, const TensorFiles& files,
+                  Residents& r) {
+  check_weights(parameters, tied, files);
+  std::vector<float> values;
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < parameters.all.size(); ++i) {
+    const Parameter& p = parameters.all[i];
+    for (const ParameterPart& part : p.parts) {
+      const StoredTensor& tensor = *files.find(part.name);
+      const int64_t start = part.begin * columns_of(p), elements = (part.end - part.begin) * columns_of(p);
+      const int64_t width = size_of(tensor.dtype);
+      for (int64_t first = 0; first < elements; first += kPiece) {
+        const int64_t n = std::min(kPiece, elements - first);
+        bytes.resize(static_cast<size_t>(n * width));
+        values.resize(static_cast<size_t>(n));
+        files.read(tensor, first * width, bytes.data(), n * width);
+        widen(tensor.dtype, bytes, values);
+        store_parameter(ctx, r, i, start + first, values, bytes);
+      }
+    }
+  }
+}
+
+std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,
+                                          const std::vector<Tensor>& tensors) {
+  std::vector<TensorToStore> list;
+  for (size_t i = 0; i < parameters.all.size(); ++i) {
+    const Parameter& p = parameters.all[i];
+    const Tensor& tensor = tensors[i];
+    for (const ParameterPart& part : p.parts) {
+      const int64_t start = part.begin * columns_of(p) * size_of(tensor.dtype);
+      list.push_back({.name = part.name,
+                      .dtype = tensor.dtype,
+                      .sizes = part_sizes(p, part),
+                      .produce = [ctx, tensor, start](int64_t offset, void* out, int64_t bytes) {
+                        copy_bytes_from(ctx, out, tensor, start + offset, bytes);
+                      }});
+    }
+  }
+  return list;
+}
+
+std::vector<TensorToStore> states_to_store(const Context& ctx, const ParameterList& parameters, const Residents& r) {
+  std::vector<TensorToStore> list;
+  for (const NamedState& state : named_states(parameters, r)) {
+    const Tensor& t = state.tensor;
+    list.push_back({.name = state.name,
+                    .dtype = t.dtype,
+                    .sizes = {t.sizes, t.sizes + t.rank},
+                    .produce = [ctx, t](int64_t offset, void* out, int64_t bytes) {
+                      copy_bytes_from(ctx, out, t, offset, bytes);
+                    }});
+  }
+  return list;
+}
+
+void check_states(const ParameterList& parameters, const TensorFiles& files, const Residents& r) {
+  const std::vector<NamedState> states = named_states(parameters, r);
+  if (states.size() != files.tensors().size()) {
+    throw Error(ErrorCode::invalid_argument, {.where = "optimizer states",
+                                              .what = "the number of tensors is not this run's",
+                                              .expected = std::to_string(states.size()),
+                                              .got = std::to_string(files.tensors().size())});
+  }
+  for (const NamedState& state : states) {
+    const StoredTensor* stored = files.find(state.name);
+    const Tensor& t = state.tensor;
+    if (stored == nullptr || stored->dtype != t.dtype ||
+        stored->sizes != std::vector<int64_t>(t.sizes, t.sizes + t.rank)) {
+      throw Error(ErrorCode::invalid_argument,
+                  {.where = "optimizer states", .what = "'" + state.name + "' is missing or of another type or shape"});
+    }
+  }
+}
+
+void load_states(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, Residents& r) {
+  std::vector<std::byte> bytes;
+  for (const NamedState& state : named_states(parameters, r)) {
+    const StoredTensor& stored = *files.find(state.name);
+    for (int64_t offset = 0; offset < stored.bytes; offset += kPiece) {
+      const int64_t n = std::min(kPiece, stored.bytes - offset);
+      bytes.resize(static_cast<size_t>(n));
+      files.read(stored, offset, bytes.data(), n);
+      copy_bytes_to(ctx, state.tensor, offset, bytes.data(), n);
+    }
+  }
+}
+
+void clear_states(const Context& ctx, Residents& r) {
+  for (const auto* states : {&r.m, &r.v}) {
+    for (const OwnedTensor& state : *states) fill_zero(ctx, state);
+  }
+}
+
+}  // namespace tigon

@@ -1,0 +1,202 @@
+// tigon plan and tigon train as a person meets them, and as a power cut does.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code;
+  std::string text;
+};
+
+Outcome tigon(const std::string& arguments) {
+  FILE* pipe = popen((std::string(TIGON_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
+  return {WEXITSTATUS(pclose(pipe)), text};
+}
+
+void expect(const Outcome& outcome, int code, std::initializer_list<const char*> texts) {
+  EXPECT_EQ(outcome.code, code) << outcome.text;
+  for (const char* text : texts)
+    EXPECT_NE(outcome.text.find(text), std::string::npos) << "lacks " << text << ":\n" << outcome.text;
+}
+
+// A folder of its own, removed at the end.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "tigon-cli-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Folder() {
+    std::error_code none;
+    fs::remove_all(path_, none);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Starts the program with its output in a file.
+pid_t start(const std::vector<std::string>& arguments, const std::string& output) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  dup2(file, STDOUT_FILENO);
+  dup2(file, STDERR_FILENO);
+  std::vector<char*> argv = {const_cast<char*>(TIGON_PROGRAM)};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(TIGON_PROGRAM, argv.data());
+  _exit(127);
+}
+
+std::vector<std::string> small_run(const std::string& folder, int steps) {
+  return {"train", "--model", "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
+          "1",     "--steps", std::to_string(steps), "--checkpoints", folder, "--save-every", "2",  "--lr",
+          "1e-3"};
+}
+
+TEST(TrainCli, HelpTeaches) {
+  expect(tigon("plan --help"), 0, {"--fit", "--recompute", "selective", "bf16-sr", "Examples:", "llama-3.2-1b"});
+  expect(tigon("train --help"), 0, {"--data", "TIGONTOK", "--resume", "Ctrl-C", "--fused", "Examples:"});
+}
+
+TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
+  expect(tigon("plan --model llama-3.2-1b --batch 8 --precision bf16-sr --recompute block --fit 24GiB"), 0,
+         {"1235.8 M parameters", "weights", "gradients", "states", "checkpoints", "activations", "all",
+          "Alive at the peak", "By formula", "Within 24.00 GiB", "batches up to", "This run fits"});
+  expect(tigon("plan --model llama-3.1-8b --precision bf16 --fit 24GiB"), 0,
+         {"needs", "more than that", "--recompute selective", "--precision bf16-sr"});
+  expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
+}
+
+TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
+  expect(tigon("plan --model llama-9"), 2, {"no built-in model", "llama-3.2-1b", "'llama-9'"});
+  expect(tigon("plan --fit lots"), 2, {"no amount of memory", "24GiB"});
+  expect(tigon("plan --recompute everything"), 2, {"no such stage", "norm1"});
+  expect(tigon("plan --fused ropes"), 2, {"no such op to fuse", "flce"});
+  expect(tigon("plan --precision fp8"), 2, {"fp8", "bf16-sr"});
+  expect(tigon("plan --model llama-2-7b --seq 100000"), 1, {"longer than the model's positions", "2048"});
+  expect(tigon("train --resume"), 2, {"--checkpoints"});
+  expect(tigon("train --data /nonexistent"), 2, {"--data"});
+  const Folder folder;
+  std::ofstream(folder / "short") << "short";
+  expect(tigon("train --data " + (folder / "short")), 2, {"too few tokens"});
+  expect(tigon("train --model llama-bytes-1m --steps 1 --batch 1 --seq 8 --resume --checkpoints " + (folder / "none")),
+         1, {"no whole checkpoint"});
+  fs::create_directories(folder / "model");
+  expect(tigon("train --model " + (folder / "model")), 1, {"config.json"});
+  std::ofstream(folder / "model/config.json") << R"({"model_type": "mamba"})";
+  expect(tigon("train --model " + (folder / "model")), 1, {"'mamba'", "llama, mistral, qwen2, qwen3, gemma"});
+}
+
+TEST(TrainCli, TrainsTellsAndSaves) {
+  const Folder folder;
+  std::ofstream text(folder / "text");
+  for (int i = 0; i < 200; ++i) text << "It is a truth universally acknowledged. ";
+  text.close();
+  const std::string command = "train --model llama-bytes-1m --seq 32 --steps 6 --lr 3e-3 --data " + (folder / "text") +
+                              " --eval-fraction 0.2 --eval-every 3 --log " + (folder / "log") + " --output " +
+                              (folder / "out") + " --checkpoints " + (folder / "run");
+  expect(tigon(command + " --batch 2"), 0,
+         {"weights", "gradients", "step 1/6", "step 6/6", "evaluation loss", "saved", "tokens/s"});
+  std::ifstream log(folder / "log");
+  int lines = 0;
+  for (std::string line; std::getline(log, line); ++lines) EXPECT_EQ(line.front(), '{');
+  EXPECT_EQ(lines, 6 + 2);
+  EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
+  EXPECT_TRUE(fs::exists(folder / "out/config.json"));
+  expect(tigon(command + " --batch 2"), 2, {"checkpoints of another run", "--resume"});
+  expect(tigon(command + " --resume --batch 4"), 2, {"batch", "expected 2", "got 4"});
+}
+
+TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
+  const Folder folder;
+  const std::string run = folder / "run", output = folder / "output";
+  const pid_t pid = start(small_run(run, 1000000), output);
+  for (int i = 0; i < 600 && bytes_of(output).find("step 3/") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  kill(pid, SIGINT);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << bytes_of(output);
+  const std::string text = bytes_of(output);
+  EXPECT_NE(text.find("Stopped after step"), std::string::npos) << text;
+  EXPECT_NE(text.find("--resume"), std::string::npos) << text;
+  // What it saved is the step it stopped at.
+  const size_t at = text.find("Stopped after step ");
+  char name[32];
+  (void)snprintf(name, sizeof name, "/step-%08d", atoi(text.c_str() + at + 19));
+  EXPECT_TRUE(fs::exists(run + name)) << name;
+}
+
+// Killed again and again at any moment, and each time resumed: the end is that of a run that nobody disturbed.
+TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
+  constexpr int kSteps = 160, kKills = 15;
+  const Folder folder;
+  const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output";
+  const auto run_to_end = [&](std::vector<std::string> arguments) {
+    int status = 0;
+    waitpid(start(arguments, output), &status, 0);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << bytes_of(output);
+  };
+  const auto arguments_for = [&](const std::string& runs) {
+    std::vector<std::string> arguments = small_run(runs, kSteps);
+    bool any = false;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(runs, none)) {
+      any = any || (entry.path().filename().string().starts_with("step-") && entry.path().extension() != ".unfinished");
+    }
+    if (any) arguments.emplace_back("--resume");
+    return arguments;
+  };
+  run_to_end(arguments_for(calm));
+  int hit = 0;
+  for (int i = 0; i < kKills; ++i) {
+    const pid_t pid = start(arguments_for(killed), output);
+    // From before the first step to many steps in, in steps that hit saves as well.
+    std::this_thread::sleep_for(std::chrono::milliseconds(15 + 37 * i % 400));
+    kill(pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    const bool error = WIFEXITED(status) && WEXITSTATUS(status) != 0;
+    ASSERT_FALSE(error) << "kill " << i << ": " << bytes_of(output);
+    hit += WIFSIGNALED(status) ? 1 : 0;
+  }
+  EXPECT_GT(hit, kKills / 2) << "the run was over before it could be killed";
+  run_to_end(arguments_for(killed));
+  const std::string last = "/step-00000160/";
+  for (const char* file : {"model.safetensors", "state.safetensors"}) {
+    const std::string expected = bytes_of(calm + last + file);
+    ASSERT_FALSE(expected.empty());
+    EXPECT_TRUE(bytes_of(killed + last + file) == expected) << file;
+  }
+}
+
+}  // namespace

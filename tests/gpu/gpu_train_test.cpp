@@ -1,0 +1,133 @@
+// The trainer on a GPU: the same losses as on the CPU, exactly the planned bytes, the same bits on every run and after
+// a checkpoint, whatever is recomputed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "gpu/gpu_fixture.hpp"
+#include "tigon/storage/files.hpp"
+#include "train/small_model.hpp"
+
+namespace tigon::test {
+namespace {
+
+class GpuTrain : public GpuTest {};
+
+const std::map<std::string, std::string> kSettings = {};
+
+// Sizes that GPU kernels like, and two layers.
+ModelConfig gpu_model() {
+  ModelConfig model = small_model();
+  model.vocab = 512;
+  model.hidden = 128;
+  model.intermediate = 256;
+  model.heads = 4;
+  model.kv_heads = 2;
+  model.head_dim = 32;
+  model.max_position = 128;
+  return model;
+}
+
+TrainConfig gpu_run(const char* precision) {
+  TrainConfig train = small_run();
+  train.device = kGpu;
+  train.batch = 2;
+  train.seq = 64;
+  train.precision = precision_from_string(precision);
+  train.optimizer.lr = 1e-3;
+  return train;
+}
+
+// Losses of some steps, submitted as far ahead as the trainer allows.
+std::vector<double> losses(Trainer& trainer, int64_t first, int64_t last) {
+  std::vector<double> list;
+  for (int64_t step = first; step < last; ++step) {
+    trainer.submit(small_batch(trainer.model(), trainer.config(), step));
+    while (trainer.pending() >= trainer.most_pending()) list.push_back(trainer.collect().loss);
+  }
+  while (trainer.pending() > 0) list.push_back(trainer.collect().loss);
+  return list;
+}
+
+std::string state_of(const Trainer& trainer) {
+  const TemporaryFolder folder;
+  trainer.save_checkpoint(folder / "state", kSettings);
+  return read_text_file(folder / "state" / "model.safetensors", 1 << 28) +
+         read_text_file(folder / "state" / "state.safetensors", 1 << 28);
+}
+
+TEST_F(GpuTrain, LearnsAsTheCpuDoes) {
+  for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
+    TrainConfig train = gpu_run(precision);
+    Trainer gpu(gpu_model(), train);
+    gpu.initialize();
+    train.device = {};
+    Trainer cpu(gpu_model(), train);
+    cpu.initialize();
+    const std::vector<double> on_gpu = losses(gpu, 0, 8), on_cpu = losses(cpu, 0, 8);
+    const double tolerance = std::string(precision) == "fp32" ? 1e-4 : 2e-2;
+    for (size_t i = 0; i < on_cpu.size(); ++i) {
+      EXPECT_NEAR(on_gpu[i], on_cpu[i], tolerance * on_cpu[i]) << precision << " step " << i + 1;
+    }
+  }
+}
+
+TEST_F(GpuTrain, PlannedIsUsed) {
+  for (const char* precision : {"fp32", "bf16-sr", "fp16"}) {
+    for (const char* recompute : {"none", "selective", "block"}) {
+      for (const int64_t accumulate : {1, 3}) {
+        TrainConfig train = gpu_run(precision);
+        train.memory.recompute = recompute_from_string(recompute);
+        train.accumulate = accumulate;
+        Trainer trainer(gpu_model(), train);
+        trainer.initialize();
+        (void)losses(trainer, 0, 3);
+        EXPECT_EQ(trainer.used_bytes(), trainer.plan().total_bytes()) << precision << " " << recompute;
+      }
+    }
+  }
+}
+
+TEST_F(GpuTrain, TheSameBitsOnEveryRunAndForEveryMask) {
+  std::string first;
+  for (const char* recompute : {"none", "none", "selective", "block", "attention", "norm1,qkv", "o_proj,norm2"}) {
+    TrainConfig train = gpu_run("bf16-sr");
+    train.memory.recompute = recompute_from_string(recompute);
+    Trainer trainer(gpu_model(), train);
+    trainer.initialize();
+    (void)losses(trainer, 0, 4);
+    const std::string state = state_of(trainer);
+    if (first.empty()) first = state;
+    EXPECT_TRUE(state == first) << recompute;
+  }
+}
+
+TEST_F(GpuTrain, ResumedIsTheRunThatNeverStopped) {
+  for (const char* precision : {"fp32", "bf16-sr", "fp16"}) {
+    const TrainConfig train = gpu_run(precision);
+    const TemporaryFolder folder;
+    Trainer whole(gpu_model(), train);
+    whole.initialize();
+    (void)losses(whole, 0, 3);
+    whole.save_checkpoint(folder / "half", kSettings);
+    const std::vector<double> expected = losses(whole, 3, 7);
+    Trainer second(gpu_model(), train);
+    second.restore_checkpoint(folder / "half", kSettings);
+    EXPECT_EQ(losses(second, 3, 7), expected) << precision;
+    EXPECT_TRUE(state_of(second) == state_of(whole)) << precision;
+  }
+}
+
+TEST_F(GpuTrain, UnfusedAndEvaluationRunToo) {
+  TrainConfig train = gpu_run("bf16");
+  train.fused = fused_from_string("none");
+  train.evaluates = true;
+  Trainer trainer(gpu_model(), train);
+  trainer.initialize();
+  const auto batch = small_batch(gpu_model(), train, 0);
+  const double loss = trainer.evaluate(batch[0]) / static_cast<double>(batch[0].counted);
+  EXPECT_EQ(losses(trainer, 0, 1)[0], loss);
+}
+
+}  // namespace
+}  // namespace tigon::test

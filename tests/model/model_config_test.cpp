@@ -1,0 +1,140 @@
+#include "tigon/model/model_config.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tigon/core/error.hpp"
+#include "tigon/core/philox.hpp"
+#include "tigon/model/parameters.hpp"
+
+namespace tigon::test {
+namespace {
+
+// Llama-3.2-1B's own file.
+constexpr const char* kLlama32 = R"({
+  "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 128000, "eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+  "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+  "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+  "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+  "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                   "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+  "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+  "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256 })";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+void expect_refused(const std::string& text, const std::string& why) {
+  try {
+    (void)model_config_from_json(text, "config.json");
+    ADD_FAILURE() << "accepted, though it should say: " << why;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+  }
+}
+
+TEST(ModelConfig, ReadsAFileAndItIsTheBuiltInOne) {
+  const ModelConfig read = model_config_from_json(kLlama32, "config.json"), ours = builtin_model("llama-3.2-1b");
+  EXPECT_EQ(model_config_to_json(read, DType::bf16), model_config_to_json(ours, DType::bf16));
+  EXPECT_EQ(read.rope_scaling.kind, ops::RopeScalingKind::llama3);
+  EXPECT_EQ(read.rope_scaling.factor, 32.0);
+  EXPECT_TRUE(read.tied_embeddings);
+}
+
+TEST(ModelConfig, EveryBuiltInOneSurvivesItsFile) {
+  for (const std::string& name : builtin_model_names()) {
+    const std::string text = model_config_to_json(builtin_model(name), DType::f32);
+    const ModelConfig read = model_config_from_json(text, name);
+    EXPECT_EQ(model_config_to_json(read, DType::f32), text);
+    EXPECT_EQ(read.qkv_bias, builtin_model(name).qkv_bias);
+    EXPECT_EQ(read.qk_norm, builtin_model(name).qk_norm);
+    EXPECT_EQ(read.norm_offset, builtin_model(name).norm_offset);
+    EXPECT_EQ(read.embedding_scale, builtin_model(name).embedding_scale);
+  }
+  EXPECT_THROW((void)builtin_model("llama-4"), Error);
+}
+
+TEST(ModelConfig, UnknownAndUnsupportedIsRefusedByName) {
+  expect_refused(replaced(kLlama32, "\"llama\"", "\"mamba\""), "'mamba'");
+  expect_refused(replaced(kLlama32, "LlamaForCausalLM", "LlamaForSequenceClassification"),
+                 "LlamaForSequenceClassification");
+  expect_refused(replaced(kLlama32, "\"mlp_bias\": false", "\"mlp_bias\": true"), "mlp_bias");
+  expect_refused(replaced(kLlama32, "\"attention_bias\": false", "\"attention_bias\": true"), "attention_bias");
+  expect_refused(replaced(kLlama32, "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1"), "attention_dropout");
+  expect_refused(replaced(kLlama32, "\"silu\"", "\"relu2\""), "'relu2'");
+  expect_refused(replaced(kLlama32, "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\""), "longrope");
+  expect_refused(replaced(kLlama32, "\"factor\": 32.0", "\"mystery\": 32.0"), "mystery");
+  expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"num_experts\": 8"), "num_experts");
+  expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"quantization_config\": {}"), "quantization_config");
+  expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"partial_rotary_factor\": 0.5"), "partial_rotary_factor");
+  expect_refused(replaced(kLlama32, "\"hidden_size\": 2048,", ""), "'hidden_size' is missing");
+  expect_refused(replaced(kLlama32, "\"hidden_size\": 2048", "\"hidden_size\": \"2048\""), "whole number");
+  expect_refused(replaced(kLlama32, "\"hidden_size\": 2048", "\"hidden_size\": -1"), "hidden_size");
+  expect_refused(replaced(kLlama32, "\"hidden_size\": 2048", "\"hidden_size\": 9223372036854775807"), "hidden_size");
+  expect_refused(replaced(kLlama32, "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 7"), "multiple");
+  expect_refused(replaced(kLlama32, "\"num_attention_heads\": 32", "\"num_attention_heads\": 0"),
+                 "num_attention_heads");
+  expect_refused(replaced(kLlama32, "\"head_dim\": 64", "\"head_dim\": 63"), "head_dim");
+  expect_refused(replaced(kLlama32, "\"vocab_size\": 128256", "\"vocab_size\": 1e5"), "vocab_size");
+  expect_refused("", "JSON");
+  expect_refused("[]", "object");
+}
+
+TEST(ModelConfig, FlippedAndCutFilesNeverCrash) {
+  const RandomStream random{.seed = 2};
+  int refused = 0;
+  for (uint64_t i = 0; i < 5000; ++i) {
+    std::string bad = kLlama32;
+    const size_t at = random.bits(3 * i) % bad.size();
+    if (i % 4 == 0) {
+      bad.resize(at);
+    } else {
+      bad[at] = static_cast<char>(bad[at] ^ (1 << random.bits(3 * i + 1) % 8));
+    }
+    try {
+      const ModelConfig config = model_config_from_json(bad, "config.json");
+      if (config.layers < 100) {
+        EXPECT_GT(ParameterList(config).elements(), 0);
+      }
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 3000);
+}
+
+TEST(ModelConfig, GemmasActivationInOldAndNewFiles) {
+  const auto gemma = [](const std::string& extra) {
+    return model_config_from_json(R"({"model_type":"gemma","vocab_size":8,"hidden_size":16,"intermediate_size":8,
+      "num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":8)" +
+                                      extra + "}",
+                                  "config.json");
+  };
+  EXPECT_EQ(gemma("").activation, Activation::gelu_tanh);
+  EXPECT_EQ(gemma(R"(,"hidden_act":"gelu","hidden_activation":null)").activation, Activation::gelu_tanh);
+  EXPECT_EQ(gemma(R"(,"hidden_act":"gelu")").activation, Activation::gelu_erf);
+  EXPECT_TRUE(gemma("").tied_embeddings);
+  EXPECT_EQ(gemma("").embedding_scale, 4.0);
+}
+
+TEST(ModelConfig, MistralsWindowIsKept) {
+  const ModelConfig config = builtin_model("mistral-7b");
+  EXPECT_EQ(config.sliding_window, 4096);
+  EXPECT_EQ(model_config_from_json(model_config_to_json(config, DType::bf16), "").sliding_window, 4096);
+}
+
+TEST(Parameters, CountsOfKnownModels) {
+  EXPECT_EQ(ParameterList(builtin_model("llama-3.2-1b")).elements(), 1'235'814'400);
+  EXPECT_EQ(ParameterList(builtin_model("llama-2-7b")).elements(), 6'738'415'616);
+  EXPECT_EQ(ParameterList(builtin_model("llama-3.1-8b")).elements(), 8'030'261'248);
+  EXPECT_EQ(ParameterList(builtin_model("mistral-7b")).elements(), 7'241'732'096);
+  EXPECT_EQ(ParameterList(builtin_model("qwen2.5-0.5b")).elements(), 494'032'768);
+  EXPECT_EQ(ParameterList(builtin_model("qwen3-0.6b")).elements(), 596'049'920);
+  EXPECT_EQ(ParameterList(builtin_model("gemma-2b")).elements(), 2'506'172'416);
+}
+
+}  // namespace
+}  // namespace tigon::test

@@ -1,0 +1,126 @@
+#include "tigon/train/data.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "tigon/core/error.hpp"
+#include "tigon/core/philox.hpp"
+#include "tigon/storage/files.hpp"
+#include "train/small_model.hpp"
+
+namespace tigon::test {
+namespace {
+
+TEST(TokenFile, RoundTripsInBothWidths) {
+  const TemporaryFolder folder;
+  for (const int64_t vocab : {300, 70000}) {
+    std::vector<int32_t> tokens(500);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<int32_t>((i * 7919) % static_cast<size_t>(vocab));
+    write_token_file(folder / "tokens", tokens, vocab);
+    const TokenFile file(folder / "tokens");
+    EXPECT_EQ(file.tokens(), 500);
+    EXPECT_EQ(file.vocab(), vocab);
+    std::vector<int32_t> read(120);
+    file.read(300, 120, read.data());
+    EXPECT_TRUE(std::equal(read.begin(), read.end(), tokens.begin() + 300));
+  }
+}
+
+TEST(TokenFile, TextIsBytes) {
+  const TemporaryFolder folder;
+  write_text_file(folder / "text", "a\xff\n");
+  const TokenFile file(folder / "text");
+  std::vector<int32_t> read(3);
+  file.read(0, 3, read.data());
+  EXPECT_EQ(read, (std::vector<int32_t>{'a', 255, '\n'}));
+}
+
+TEST(TokenFile, HostileHeadersAreRefused) {
+  const TemporaryFolder folder;
+  write_token_file(folder / "good", std::vector<int32_t>(50, 3), 10);
+  const std::string good = read_text_file(folder / "good", 1 << 20);
+  const RandomStream random{.seed = 9};
+  int refused = 0;
+  for (uint64_t i = 0; i < 400; ++i) {
+    std::string bad = good;
+    if (i % 2) {
+      bad.resize(8 + random.bits(2 * i) % (bad.size() - 8));
+    } else {
+      const size_t at = 8 + random.bits(2 * i) % 24;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << random.bits(2 * i + 1) % 8));
+    }
+    write_text_file(folder / "bad", bad);
+    try {
+      const TokenFile file(folder / "bad");
+      std::vector<int32_t> read(static_cast<size_t>(file.tokens()));
+      file.read(0, file.tokens(), read.data());
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 300);  // what is left only changed the vocabulary's size
+  EXPECT_THROW(TokenFile(folder / "none"), Error);
+}
+
+Sampler::Options options(int64_t seq) { return {.seq = seq, .vocab = 256, .seed = 4}; }
+
+TEST(Sampler, EachEpochTakesEveryWindowOnce) {
+  const TemporaryFolder folder;
+  std::string text(101, ' ');
+  std::iota(text.begin(), text.end(), char{0});
+  write_text_file(folder / "text", text);
+  Sampler sampler(folder / "text", options(10));
+  EXPECT_EQ(sampler.windows(), 10);
+  std::vector<std::vector<int32_t>> epochs;
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<int32_t> starts;
+    std::vector<int32_t> order;
+    for (int64_t i = 0; i < 10; ++i) {
+      TokenBatch batch;
+      sampler.fill(epoch * 10 + i, 1, batch);
+      EXPECT_EQ(batch.labels[0], batch.ids[1]);
+      EXPECT_EQ(batch.labels[9], batch.ids[9] + 1);
+      EXPECT_EQ(batch.counted, 10);
+      starts.insert(batch.ids[0]);
+      order.push_back(batch.ids[0]);
+    }
+    EXPECT_EQ(starts.size(), 10u);
+    epochs.push_back(order);
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  // Any sample can be asked for at any time.
+  Sampler again(folder / "text", options(10));
+  TokenBatch batch;
+  again.fill(23, 1, batch);
+  EXPECT_EQ(batch.ids[0], epochs[2][3]);
+}
+
+TEST(Sampler, IgnoredTokensDoNotCount) {
+  const TemporaryFolder folder;
+  write_text_file(folder / "text", "ab0ab0ab0");
+  Sampler::Options o = options(8);
+  o.ignored_token = '0';
+  Sampler sampler(folder / "text", o);
+  TokenBatch batch;
+  sampler.fill(0, 1, batch);
+  EXPECT_EQ(batch.counted, 5);
+  EXPECT_EQ(batch.labels[1], -100);
+  EXPECT_EQ(batch.ids[2], '0');
+}
+
+TEST(Sampler, DataThatDoesNotFitIsRefused) {
+  const TemporaryFolder folder;
+  write_text_file(folder / "text", "short");
+  EXPECT_THROW(Sampler(folder / "text", options(5)), Error);
+  EXPECT_NO_THROW(Sampler(folder / "text", options(4)));
+  Sampler::Options small = options(4);
+  small.vocab = 200;
+  EXPECT_THROW(Sampler(folder / "text", small), Error);
+}
+
+}  // namespace
+}  // namespace tigon::test

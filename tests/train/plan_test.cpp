@@ -1,0 +1,176 @@
+// Planned bytes are the bytes that a run uses, exactly, and the plan's peak is the peak of a run that takes each block
+// from the heap.
+#include <gtest/gtest.h>
+
+#include "tigon/core/error.hpp"
+#include "tigon/memory/arena.hpp"
+#include "train/small_model.hpp"
+#include "train/step.hpp"
+
+namespace tigon::test {
+namespace {
+
+std::vector<TrainConfig> configs() {
+  std::vector<TrainConfig> list;
+  for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
+    for (const char* recompute : {"none", "selective", "block"}) {
+      for (const int64_t accumulate : {1, 3}) {
+        TrainConfig train = small_run();
+        train.precision = precision_from_string(precision);
+        train.memory.recompute = recompute_from_string(recompute);
+        train.accumulate = accumulate;
+        train.evaluates = accumulate == 3;
+        list.push_back(train);
+      }
+    }
+  }
+  TrainConfig unfused = small_run();
+  unfused.fused = fused_from_string("none");
+  list.push_back(unfused);
+  TrainConfig tiled = small_run();
+  tiled.memory.mlp_tile = 5;
+  list.push_back(tiled);
+  return list;
+}
+
+TEST(PlanMemory, PlannedIsUsed) {
+  for (const ModelConfig& model : {small_model(), small_qwen3()}) {
+    for (const TrainConfig& train : configs()) {
+      Trainer trainer(model, train);
+      trainer.initialize();
+      for (int64_t step = 0; step < 2; ++step) {
+        trainer.submit(small_batch(model, train, step));
+        (void)trainer.collect();
+      }
+      if (train.evaluates) (void)trainer.evaluate(small_batch(model, train, 0)[0]);
+      EXPECT_EQ(trainer.used_bytes(), trainer.plan().total_bytes());
+      EXPECT_EQ(trainer.plan().total_bytes(), plan_memory(model, trainer.parameters(), train).total_bytes());
+    }
+  }
+}
+
+// The same calls on a heap that keeps a ledger: nobody tells it what the plan was.
+TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
+  for (const TrainConfig& train : configs()) {
+    const ModelConfig model = small_model();
+    const ParameterList parameters(model);
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    Ledger stays, passes;
+    HeapArena heap_stays(&stays), heap_passes(&passes);
+    const Context keep{.threads = train.threads, .memory = &heap_stays},
+        ctx{.threads = train.threads, .memory = &heap_passes};
+    Residents r(keep, parameters, train);
+    const StepBuffers& b = r.buffers[0];
+    for (auto* tensors : {&r.weight, &r.master, &r.m, &r.v}) {
+      for (const OwnedTensor& t : *tensors) std::fill_n(t.view.as<char>(), t.view.bytes(), char{0});
+    }
+    const auto micros = small_batch(model, train, 0);
+    for (int64_t i = 0; i < train.accumulate; ++i) {
+      std::copy(micros[static_cast<size_t>(i)].ids.begin(), micros[static_cast<size_t>(i)].ids.end(),
+                b.micro_ids(i).as<int32_t>());
+      std::copy(micros[static_cast<size_t>(i)].labels.begin(), micros[static_cast<size_t>(i)].labels.end(),
+                b.micro_labels(i).as<int32_t>());
+    }
+    *b.loss_grad.view.as<float>() = 1.0f;
+    const Step step(model, parameters, train);
+    r.gradients.begin_step();
+    for (int64_t i = 0; i < train.accumulate; ++i) step.forward_backward(ctx, r, b, i);
+    const int64_t forward_backward = passes.peak_bytes();
+    step.norm(ctx, r, b, 1.0);
+    step.update(ctx, r, b, {});
+    EXPECT_EQ(stays.peak_bytes(), plan.residents.plan.lower_bound());
+    const int64_t planned = std::max(plan.step.plan.lower_bound(), plan.further.plan.lower_bound());
+    EXPECT_EQ(train.accumulate > 1 ? forward_backward : passes.peak_bytes(), planned);
+    EXPECT_EQ(passes.live_bytes(), 0);
+  }
+}
+
+TEST(PlanMemory, BytesPerParameterAreTheStudys) {
+  const ModelConfig model = builtin_model("llama-3.2-1b");
+  const ParameterList parameters(model);
+  EXPECT_EQ(parameters.elements(), 1'235'814'400);
+  EXPECT_EQ(precision_from_string("bf16").bytes_per_parameter(), 16);
+  EXPECT_EQ(precision_from_string("fp16").bytes_per_parameter(), 16);
+  EXPECT_EQ(precision_from_string("bf16-sr").bytes_per_parameter(), 8);
+  TrainConfig train;
+  train.batch = 4;
+  train.seq = 1024;
+  train.precision = precision_from_string("fp16");
+  const StudyFormulas f = study_formulas(model, parameters.elements(), train);
+  EXPECT_EQ(f.checkpoints, int64_t{256} << 20);
+  EXPECT_EQ(f.logits, int64_t{4} * 1024 * 128256 * 4);
+}
+
+// In one step of one micro-batch the gradients are not there when the loss is computed, but where activations died.
+TEST(PlanMemory, GradientsAreBornLayerByLayer) {
+  const ModelConfig model = builtin_model("llama-3.2-1b");
+  const ParameterList parameters(model);
+  TrainConfig train;
+  train.batch = 8;
+  train.seq = 1024;
+  train.precision = precision_from_string("bf16-sr");
+  train.memory.recompute = recompute_from_string("block");
+  const MemoryPlan plan = plan_memory(model, parameters, train);
+  const int64_t gradients = parameters.elements() * 2, checkpoints = int64_t{512} << 20;
+  // Both at once, with the loss's logits, would need more.
+  EXPECT_LT(plan.step.plan.bytes(), gradients + checkpoints + (int64_t{256} << 20));
+  EXPECT_LE(plan.total_bytes(), int64_t{10166} << 20);
+}
+
+TEST(PlanMemory, FitIsTheLargestThatFits) {
+  const ModelConfig model = small_model();
+  const ParameterList parameters(model);
+  TrainConfig train = small_run();
+  train.batch = 3;
+  const int64_t budget = plan_memory(model, parameters, train).total_bytes();
+  const Fit fit = largest_fit(model, parameters, train, budget);
+  const auto bytes = [&](int64_t batch, int64_t seq) {
+    TrainConfig tried = train;
+    tried.batch = batch;
+    tried.seq = seq;
+    return plan_memory(model, parameters, tried).total_bytes();
+  };
+  EXPECT_GE(fit.batch, 3);
+  EXPECT_LE(bytes(fit.batch, train.seq), budget);
+  EXPECT_GT(bytes(fit.batch + 1, train.seq), budget);
+  EXPECT_GE(fit.seq, 9);
+  EXPECT_LE(bytes(train.batch, fit.seq), budget);
+  EXPECT_EQ(largest_fit(model, parameters, train, 1000).batch, 0);
+}
+
+TEST(PlanMemory, AdviceSavesStepByStep) {
+  const ModelConfig model = builtin_model("llama-25m");
+  TrainConfig train;
+  train.batch = 16;
+  train.seq = 512;
+  train.fused = fused_from_string("none");
+  const ParameterList parameters(model);
+  int64_t last = plan_memory(model, parameters, train).total_bytes();
+  const std::vector<Advice> list = advice(model, parameters, train);
+  ASSERT_GE(list.size(), 5u);
+  EXPECT_EQ(list[0].flag, "--fused all");
+  EXPECT_EQ(list[1].flag, "--recompute selective");
+  for (const Advice& a : list) {
+    EXPECT_LT(a.total_bytes, last) << a.flag;
+    last = a.total_bytes;
+  }
+}
+
+TEST(PlanMemory, NonsenseIsRefused) {
+  const ModelConfig model = small_model();
+  const ParameterList parameters(model);
+  TrainConfig train = small_run();
+  train.seq = 65;
+  EXPECT_THROW((void)plan_memory(model, parameters, train), Error);
+  train.seq = 0;
+  EXPECT_THROW((void)plan_memory(model, parameters, train), Error);
+  ModelConfig windowed = model;
+  windowed.sliding_window = 8;
+  train.seq = 9;
+  EXPECT_THROW((void)plan_memory(windowed, parameters, train), Error);
+  train.seq = 8;
+  EXPECT_NO_THROW((void)plan_memory(windowed, parameters, train));
+}
+
+}  // namespace
+}  // namespace tigon::test

@@ -1,0 +1,241 @@
+#include "tigon/train/trainer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tigon/core/error.hpp"
+#include "tigon/storage/safetensors.hpp"
+#include "tigon/train/checkpoints.hpp"
+#include "train/small_model.hpp"
+
+namespace tigon::test {
+namespace {
+
+const std::map<std::string, std::string> kSettings = {{"seed", "1"}};
+
+StepReport one_step(Trainer& trainer, int64_t step) {
+  trainer.submit(small_batch(trainer.model(), trainer.config(), step));
+  return trainer.collect();
+}
+
+// The whole state of a run as bytes.
+std::string state_of(const Trainer& trainer) {
+  const TemporaryFolder folder;
+  trainer.save_checkpoint(folder / "state", kSettings);
+  return read_text_file(folder / "state" / "model.safetensors", 1 << 26) +
+         read_text_file(folder / "state" / "state.safetensors", 1 << 26);
+}
+
+TEST(Trainer, LearnsABatchByHeart) {
+  for (const std::string& precision : precision_names()) {
+    TrainConfig train = small_run();
+    train.precision = precision_from_string(precision);
+    train.optimizer.lr = 2e-2;
+    train.schedule.decay = Decay::constant;
+    Trainer trainer(small_model(), train);
+    trainer.initialize();
+    const double first = one_step(trainer, 0).loss;
+    EXPECT_NEAR(first, std::log(61.0), 0.5) << precision;
+    double last = first;
+    for (int i = 0; i < 60; ++i) last = one_step(trainer, 0).loss;
+    EXPECT_LT(last, first / 4) << precision;
+  }
+}
+
+TEST(Trainer, SameSeedSameBitsForEveryThreadCount) {
+  for (const char* precision : {"fp32", "bf16-sr"}) {
+    std::string first;
+    for (const int threads : {1, 2, 3}) {
+      TrainConfig train = small_run();
+      train.threads = threads;
+      train.precision = precision_from_string(precision);
+      Trainer trainer(small_model(), train);
+      trainer.initialize();
+      for (int64_t step = 0; step < 4; ++step) (void)one_step(trainer, step);
+      const std::string state = state_of(trainer);
+      if (first.empty()) first = state;
+      EXPECT_EQ(state, first) << precision << " " << threads;
+    }
+    TrainConfig other = small_run();
+    other.precision = precision_from_string(precision);
+    other.seed = 2;
+    Trainer trainer(small_model(), other);
+    trainer.initialize();
+    for (int64_t step = 0; step < 4; ++step) (void)one_step(trainer, step);
+    EXPECT_NE(state_of(trainer), first);
+  }
+}
+
+TEST(Trainer, ResumedIsTheRunThatNeverStopped) {
+  for (const std::string& precision : precision_names()) {
+    for (const int64_t accumulate : {1, 2}) {
+      TrainConfig train = small_run();
+      train.precision = precision_from_string(precision);
+      train.precision.loss_scale.window = 3;  // so that the scale moves
+      train.accumulate = accumulate;
+      const TemporaryFolder folder;
+      Trainer whole(small_model(), train);
+      whole.initialize();
+      for (int64_t step = 0; step < 4; ++step) (void)one_step(whole, step);
+      whole.save_checkpoint(folder / "half", kSettings);
+      StepReport expected;
+      for (int64_t step = 4; step < 9; ++step) expected = one_step(whole, step);
+
+      Trainer second(small_model(), train);
+      second.initialize();
+      (void)one_step(second, 3);  // something to overwrite
+      second.restore_checkpoint(folder / "half", kSettings);
+      EXPECT_EQ(second.step(), 4);
+      StepReport got;
+      for (int64_t step = 4; step < 9; ++step) got = one_step(second, step);
+      EXPECT_EQ(got.loss, expected.loss) << precision;
+      EXPECT_EQ(got.lr, expected.lr);
+      EXPECT_EQ(got.loss_scale, expected.loss_scale);
+      EXPECT_EQ(state_of(second), state_of(whole)) << precision << " " << accumulate;
+    }
+  }
+}
+
+// Unequal numbers of counted tokens: the mean is over all of them, not of the micro-batches' means.
+TEST(Trainer, MicroBatchesAddUpToTheLargeBatch) {
+  TrainConfig large = small_run(), small = small_run();
+  large.batch = 6;
+  small.batch = 2;
+  small.accumulate = 3;
+  std::vector<TokenBatch> micros = small_batch(small_model(), small, 0);
+  for (size_t i = 0; i < 15; ++i) {
+    if (micros[1].labels[i] >= 0) --micros[1].counted;
+    micros[1].labels[i] = -100;
+  }
+  TokenBatch all;
+  for (const TokenBatch& micro : micros) {
+    all.ids.insert(all.ids.end(), micro.ids.begin(), micro.ids.end());
+    all.labels.insert(all.labels.end(), micro.labels.begin(), micro.labels.end());
+    all.counted += micro.counted;
+  }
+  const TemporaryFolder folder;
+  const auto run = [&](const TrainConfig& train, const std::vector<TokenBatch>& batch, const char* file) {
+    Trainer trainer(small_model(), train);
+    trainer.initialize();
+    trainer.save_next_gradients(folder / file);
+    trainer.submit(batch);
+    return trainer.collect();
+  };
+  const StepReport once = run(large, {all}, "large"), parts = run(small, micros, "small");
+  EXPECT_NEAR(once.loss, parts.loss, 1e-6 * once.loss);
+  EXPECT_NEAR(once.grad_norm, parts.grad_norm, 1e-5 * once.grad_norm);
+  const TensorFiles a = TensorFiles::open(folder / "large"), b = TensorFiles::open(folder / "small");
+  ASSERT_EQ(a.tensors().size(), b.tensors().size());
+  for (const auto& [name, tensor] : a.tensors()) {
+    std::vector<float> x(static_cast<size_t>(tensor.bytes / 4)), y(x.size());
+    a.read(tensor, 0, x.data(), tensor.bytes);
+    b.read(*b.find(name), 0, y.data(), tensor.bytes);
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      difference += std::pow(x[i] - y[i], 2);
+      size += std::pow(x[i], 2);
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(size)) << name;
+  }
+}
+
+TEST(Trainer, OverflowedStepsAreSkippedAndCounted) {
+  TrainConfig train = small_run();
+  train.precision = precision_from_string("fp16");
+  train.precision.loss_scale = {.dynamic = true, .initial = 0x1p40, .window = 4, .hysteresis = 2};
+  Trainer trainer(small_model(), train);
+  trainer.initialize();
+  const std::string before = state_of(trainer);
+  StepReport report = one_step(trainer, 0);
+  EXPECT_TRUE(report.skipped);
+  EXPECT_EQ(state_of(trainer), before) << "a skipped step changes nothing";
+  report = one_step(trainer, 1);
+  EXPECT_EQ(report.loss_scale, 0x1p40) << "hysteresis: two overflows before it halves";
+  report = one_step(trainer, 2);
+  EXPECT_EQ(report.loss_scale, 0x1p39);
+  int64_t steps = 3;
+  while (report.skipped) {
+    report = one_step(trainer, steps++);
+    ASSERT_LT(steps, 100);
+  }
+  EXPECT_EQ(trainer.skipped(), steps - 1);
+  EXPECT_NE(state_of(trainer), before);
+}
+
+TEST(LossScale, HalvesAndDoubles) {
+  LossScale scale({.dynamic = true, .initial = 64, .window = 3, .hysteresis = 2});
+  EXPECT_FALSE(scale.update(false));
+  EXPECT_EQ(scale.scale(), 64);
+  EXPECT_FALSE(scale.update(false));
+  EXPECT_EQ(scale.scale(), 32);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(scale.update(true));
+  EXPECT_EQ(scale.scale(), 64);
+  EXPECT_EQ(scale.skipped(), 2);
+  LossScale other({.dynamic = true, .initial = 1, .window = 3, .hysteresis = 2});
+  other.restore(scale.state());
+  EXPECT_EQ(other.scale(), 64);
+  LossScale fixed({});
+  EXPECT_FALSE(fixed.update(false));
+  EXPECT_EQ(fixed.scale(), 1);
+}
+
+TEST(Trainer, EvaluationIsTheTrainingLossWithoutChange) {
+  TrainConfig train = small_run();
+  train.evaluates = true;
+  for (const char* fused : {"all", "none"}) {
+    train.fused = fused_from_string(fused);
+    Trainer trainer(small_model(), train);
+    trainer.initialize();
+    const std::string before = state_of(trainer);
+    const auto batch = small_batch(small_model(), train, 0);
+    const double loss = trainer.evaluate(batch[0]) / static_cast<double>(batch[0].counted);
+    EXPECT_EQ(state_of(trainer), before);
+    EXPECT_EQ(loss, one_step(trainer, 0).loss);
+  }
+}
+
+TEST(Trainer, ABatchWithoutLabelsChangesNothingButTheDecay) {
+  TrainConfig train = small_run();
+  train.optimizer.weight_decay = 0;
+  Trainer trainer(small_model(), train);
+  trainer.initialize();
+  const std::string before = state_of(trainer);
+  auto batch = small_batch(small_model(), train, 0);
+  std::fill(batch[0].labels.begin(), batch[0].labels.end(), -100);
+  batch[0].counted = 0;
+  trainer.submit(batch);
+  const StepReport report = trainer.collect();
+  EXPECT_EQ(report.loss, 0);
+  EXPECT_EQ(report.grad_norm, 0);
+  EXPECT_EQ(state_of(trainer), before);
+}
+
+TEST(Trainer, WrongUseIsAnError) {
+  TrainConfig train = small_run();
+  Trainer trainer(small_model(), train);
+  trainer.initialize();
+  EXPECT_THROW((void)trainer.collect(), Error);
+  EXPECT_THROW((void)trainer.evaluate(small_batch(small_model(), train, 0)[0]), Error);
+  auto batch = small_batch(small_model(), train, 0);
+  batch[0].ids.pop_back();
+  EXPECT_THROW(trainer.submit(batch), Error);
+  batch = small_batch(small_model(), train, 0);
+  batch[0].ids[0] = 61;  // outside the vocabulary
+  EXPECT_THROW(trainer.submit(batch), Error);
+}
+
+TEST(Schedule, RisesAndFalls) {
+  const Schedule cosine{.decay = Decay::cosine, .warmup = 10, .floor = 0.1};
+  EXPECT_DOUBLE_EQ(schedule_factor(cosine, 1, 110), 0.1);
+  EXPECT_DOUBLE_EQ(schedule_factor(cosine, 10, 110), 1.0);
+  EXPECT_NEAR(schedule_factor(cosine, 60, 110), 0.55, 1e-12);
+  EXPECT_NEAR(schedule_factor(cosine, 110, 110), 0.1, 1e-12);
+  EXPECT_NEAR(schedule_factor(cosine, 500, 110), 0.1, 1e-12);
+  const Schedule linear{.decay = Decay::linear, .floor = 0.0};
+  EXPECT_NEAR(schedule_factor(linear, 25, 100), 0.75, 1e-12);
+  EXPECT_DOUBLE_EQ(schedule_factor({.decay = Decay::constant}, 99, 100), 1.0);
+}
+
+}  // namespace
+}  // namespace tigon::test
