@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <cstring>
 
 #include "op.hpp"
@@ -82,16 +83,42 @@ bool set_threads(tigon_context* context) {
   return PyErr_Occurred() == nullptr;
 }
 
-// Scratch as a torch tensor: torch's allocator keeps it apart from other streams, and from other graphs when recording.
-bool set_scratch(tigon_context* context, int64_t bytes, std::vector<Ref>* alive) {
-  const int index = context->device == TIGON_CUDA ? context->device_index : -1;
-  alive->emplace_back(PyObject_CallFunction(torch_link().empty_bytes, "Li", static_cast<long long>(bytes), index));
-  TensorView view;
-  if (!alive->back() || !view_tensor(alive->back().get(), "scratch", {1, true}, &view, alive)) return false;
-  context->scratch = view.tensor.data;
-  context->scratch_bytes = bytes;
-  return true;
-}
+// Scratch for one call. On a GPU it is a torch tensor, which torch's allocator keeps apart from other streams, and from
+// other graphs when recording.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { std::free(heap_); }
+
+  bool give(tigon_context* context, int64_t bytes) {
+    void* data = context->device == TIGON_CUDA ? torch_bytes(bytes, context->device_index) : heap_bytes(bytes);
+    if (data == nullptr) return false;
+    context->scratch = data;
+    context->scratch_bytes = bytes;
+    return true;
+  }
+
+ private:
+  void* torch_bytes(int64_t bytes, int32_t index) {
+    tensor_ = Ref(PyObject_CallFunction(torch_link().empty_bytes, "Li", static_cast<long long>(bytes), index));
+    TensorView view;
+    std::vector<Ref> no_copies;
+    if (!tensor_ || !view_tensor(tensor_.get(), "scratch", {1, true}, &view, &no_copies)) return nullptr;
+    return view.tensor.data;
+  }
+
+  void* heap_bytes(int64_t bytes) {
+    constexpr size_t kLine = 64;
+    heap_ = std::aligned_alloc(kLine, (static_cast<size_t>(bytes) + kLine - 1) / kLine * kLine);
+    if (heap_ == nullptr) PyErr_Format(PyExc_MemoryError, "the system refused %lld bytes of scratch", (long long)bytes);
+    return heap_;
+  }
+
+  Ref tensor_;
+  void* heap_ = nullptr;
+};
 
 }  // namespace
 
@@ -116,7 +143,8 @@ PyObject* call(const Op& op, PyObject* const* args, Py_ssize_t count) {
   int64_t bytes = 0;
   int status = op.scratch(&context, arguments, &bytes);
   if (status != TIGON_OK) return raise_status(status);
-  if (bytes > 0 && !set_scratch(&context, bytes, &gathered.copies)) return nullptr;
+  Scratch scratch;
+  if (bytes > 0 && !scratch.give(&context, bytes)) return nullptr;
   if (cuda) {  // only launches, which take less time than handing the interpreter over and back
     status = op.run(&context, arguments);
   } else {

@@ -125,9 +125,10 @@ bool read(PyObject* object, const char* name, RawTensor* out) {
   if (!done) return false;
   if (out->dtype >= 0) return true;
   const Ref dtype(PyObject_GetAttrString(object, "dtype"));
-  PyErr_Format(PyExc_NotImplementedError,
-               "'%s' is of %S: expected torch.float32, bfloat16, float16, or on the CPU float64 (indices: int32, int64)",
-               name, dtype.get());
+  PyErr_Format(
+      PyExc_NotImplementedError,
+      "'%s' is of %S: expected torch.float32, bfloat16, float16, or on the CPU float64 (indices: int32, int64)", name,
+      dtype.get());
   return false;
 }
 
@@ -148,7 +149,8 @@ bool merge_leading(const RawTensor& raw, int rank, tigon_tensor* out) {
     }
     out->sizes[filled] = size, out->strides[filled] = stride, ++filled;
   }
-  for (int d = merged; d < raw.rank; ++d, ++filled) out->sizes[filled] = raw.sizes[d], out->strides[filled] = raw.strides[d];
+  for (int d = merged; d < raw.rank; ++d, ++filled)
+    out->sizes[filled] = raw.sizes[d], out->strides[filled] = raw.strides[d];
   if (elements == 0) {  // strides lead nowhere, and some of torch's would look like gaps
     int64_t stride = 1;
     for (int d = rank - 1; d >= 0; --d) {

@@ -3,8 +3,7 @@
 ``tigon.ops`` has the ops as functions with gradients. See docs/python.md.
 """
 
-from tigon import _torch  # first: it explains a missing torch, and connects the kernels to it
-from tigon import ops
+from tigon import _torch, ops  # _torch first: it explains a missing torch, and connects the kernels to it
 
 __version__ = _torch.version
 __all__ = ["__version__", "ops"]

@@ -28,8 +28,7 @@ def _require_version(installed: str) -> None:
 
 
 def _empty_bytes(count: int, cuda_index: int) -> torch.Tensor:
-    device = torch.device("cuda", cuda_index) if cuda_index >= 0 else torch.device("cpu")
-    return torch.empty(count, dtype=torch.uint8, device=device)
+    return torch.empty(count, dtype=torch.uint8, device=torch.device("cuda", cuda_index))
 
 
 def _current_stream(cuda_index: int) -> int:

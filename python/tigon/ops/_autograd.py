@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -52,3 +52,8 @@ class FirstOrderFunction(torch.autograd.Function):
             "tigon's ops have no forward-mode derivatives (torch.autograd.forward_ad, torch.func.jvp). Use reverse mode "
             "(backward, torch.autograd.grad), or PyTorch's own op there."
         )
+
+    @classmethod
+    def call(cls) -> Callable[..., Any]:
+        """``apply`` without what it does for torch.func transforms, which never get here (_route.py)."""
+        return cast(Callable[..., Any], super(torch.autograd.Function, cls).apply)  # type: ignore[misc]

@@ -25,4 +25,7 @@ def is_plain_call(op: str, *tensors: torch.Tensor | None) -> bool:
         )
     if _dispatch_modes() != 0:
         return False
-    return all(t is None or (type(t) in _PLAIN_TYPES and not t.is_meta) for t in tensors)
+    for t in tensors:  # noqa: SIM110 - half the time of all(…)
+        if t is not None and (type(t) not in _PLAIN_TYPES or t.is_meta):
+            return False
+    return True

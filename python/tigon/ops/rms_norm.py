@@ -5,19 +5,10 @@ from typing import Any
 import torch
 
 from tigon import _native
-from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
-from tigon.ops._library import register
-from tigon.ops._route import is_plain_call
+from tigon.ops._autograd import Gradients
+from tigon.ops._differentiable import Recipe, differentiable
+from tigon.ops._norm import casting_number
 from tigon.ops._tensors import as_parameter, empty_rows, empty_statistic
-
-_CASTING = {"llama": 0, "gemma": 1, "none": 2}  # tigon_norm_casting
-
-
-def casting_number(mode: str) -> int:
-    """``llama`` rounds x·rstd to x's type before the weight, as Hugging Face's Llama does; the others round once."""
-    if mode not in _CASTING:
-        raise ValueError(f"casting_mode is {mode!r}: expected one of {', '.join(map(repr, _CASTING))}")
-    return _CASTING[mode]
 
 
 def rms_norm(
@@ -29,13 +20,11 @@ def rms_norm(
 ) -> torch.Tensor:
     """y = (x·rstd)·(offset + weight) with rstd = 1/sqrt(mean(x²) + eps) over the last dimension.
 
-    x: [..., hidden]; weight: [hidden], of x's type or f32, or None for ones. Returns [..., hidden] of x's type.
+    x: [..., hidden]; weight: [hidden], or None for 1 - offset. Returns [..., hidden] of x's type.
+    casting_mode: "llama" rounds x·rstd to x's type before the weight, "gemma" and "none" round once, at the end.
     """
-    weight = as_parameter(weight, x)
-    casting = casting_number(casting_mode)
-    if is_plain_call("rms_norm", x, weight):
-        return _RmsNorm.apply(x, weight, eps, offset, casting)
-    return _forward_operator(x, weight, eps, offset, casting)[0]
+    y: torch.Tensor = _rms_norm(x, as_parameter(weight, x), eps, offset, casting_number(casting_mode))
+    return y
 
 
 def _forward(
@@ -68,42 +57,29 @@ def _backward(
     return dx, dweight
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     x, weight, _, ctx.offset, ctx.casting = inputs
     ctx.save_for_backward(x, weight, output[1])
 
 
-def _gradients(ctx: Any, dy: torch.Tensor, backward: Any) -> Gradients:
+def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
     x, weight, rstd = ctx.saved_tensors
     need_dx, need_dweight = ctx.needs_input_grad[:2]
-    dx, dweight = backward(dy, x, weight, rstd, ctx.offset, ctx.casting, need_dx, need_dweight)
-    return dx if need_dx else None, dweight if need_dweight else None, None, None, None
+    dx, dweight = backward(upstream[0], x, weight, rstd, ctx.offset, ctx.casting, need_dx, need_dweight)
+    return dx, dweight, None, None, None
 
 
-class _RmsNorm(FirstOrderFunction):
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> torch.Tensor:
-        output = _forward(*inputs)
-        _save(ctx, inputs, output)
-        return output[0]
-
-    @staticmethod
-    @first_order_only("rms_norm")
-    def backward(ctx: Any, dy: torch.Tensor) -> Gradients:
-        return _gradients(ctx, dy, _backward)
-
-
-_forward_operator = register(
-    "rms_norm",
-    "(Tensor x, Tensor? weight, float eps, float offset, int casting) -> (Tensor, Tensor)",
-    _forward,
-)
-_backward_operator = register(
-    "rms_norm_backward",
-    "(Tensor dy, Tensor x, Tensor? weight, Tensor rstd, float offset, int casting, bool need_dx, bool need_dweight)"
-    " -> (Tensor, Tensor)",
-    _backward,
-)
-torch.library.register_autograd(
-    "tigon::rms_norm", lambda ctx, dy, _: _gradients(ctx, dy, _backward_operator), setup_context=_save
+_rms_norm = differentiable(
+    Recipe(
+        name="rms_norm",
+        forward=_forward,
+        schema="(Tensor x, Tensor? weight, float eps, float offset, int casting) -> (Tensor, Tensor)",
+        backward=_backward,
+        backward_schema="(Tensor dy, Tensor x, Tensor? weight, Tensor rstd, float offset, int casting, bool need_dx, "
+        "bool need_dweight) -> (Tensor, Tensor)",
+        tensors=2,
+        results=1,
+        save=_save,
+        gradients=_gradients,
+    )
 )
