@@ -17,8 +17,8 @@ def fused_forward(original: Callable[..., Any], layout: Layout) -> Callable[...,
     """``original`` with the loss computed by linear_cross_entropy where a training step asks for it.
 
     That is: labels (or shift_labels) given, model.training, and the standard loss. Then ``logits`` of the output is None.
-    Everything else is ``original`` itself. ``skip_logits`` overrides the choice: False to get the logits in training, True for
-    a loss without them in evaluation. With ``return_token_accuracy`` or ``return_predicted_tokens`` the output has them.
+    Everything else is ``original`` itself. ``skip_logits`` overrides the choice: False to get the logits in training, True
+    for a loss without them in evaluation. With ``return_token_accuracy`` or ``return_predicted_tokens`` the output has them.
     """
 
     @functools.wraps(original)
@@ -50,9 +50,13 @@ def _skips_logits(
 ) -> bool:
     if labels is None and shift_labels is None:
         if asked:
-            raise ValueError("skip_logits=True without labels or shift_labels leaves nothing to compute: pass one of them")
+            raise ValueError(
+                "skip_logits=True without labels or shift_labels leaves nothing to compute: pass one of them"
+            )
         return False
-    return (model.training if asked is None else asked) and _has_standard_loss(model) and _has_linear_head(model.lm_head)
+    return (
+        (model.training if asked is None else asked) and _has_standard_loss(model) and _has_linear_head(model.lm_head)
+    )
 
 
 def _has_standard_loss(model: Any) -> bool:
@@ -115,9 +119,9 @@ def _forward_without_logits(
         return_predicted_tokens=return_predicted_tokens,
     )
     loss, _, accuracy, predicted = result if isinstance(result, tuple) else CrossEntropyOutput(result)
-    loss = mean_over_items(loss, items)
 
-    common = {
+    common: dict[str, Any] = {
+        "loss": mean_over_items(loss, items),
         "past_key_values": outputs.past_key_values,
         "hidden_states": outputs.hidden_states,
         "attentions": outputs.attentions,
@@ -126,14 +130,13 @@ def _forward_without_logits(
     }
     output: Any
     if family.router_loss:
-        balance = _router_loss(model, layout, outputs, inputs["attention_mask"]) if output_router_logits else None
-        if balance is not None:
-            loss = loss + model.router_aux_loss_coef * balance.to(loss.device)
-        output = TigonMoeCausalLMOutputWithPast(
-            loss=loss, aux_loss=balance, router_logits=outputs.router_logits, **common
-        )
+        if output_router_logits:
+            balance = _router_loss(model, layout, outputs, inputs["attention_mask"])
+            common["aux_loss"] = balance
+            common["loss"] = common["loss"] + model.router_aux_loss_coef * balance.to(loss.device)
+        output = TigonMoeCausalLMOutputWithPast(router_logits=outputs.router_logits, **common)
     else:
-        output = TigonCausalLMOutputWithPast(loss=loss, **common)
+        output = TigonCausalLMOutputWithPast(**common)
     as_output = config.return_dict if return_dict is None else return_dict
     return output if as_output else output.to_tuple()
 

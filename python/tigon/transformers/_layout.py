@@ -76,7 +76,7 @@ def check_norm(layout: Layout) -> None:
     family, norm = layout.family, layout.family.norm
     generator = torch.Generator().manual_seed(0)
     with torch.device("cpu"), torch.no_grad():
-        module = layout.norm(64, eps=1e-6).to(torch.bfloat16)
+        module: Any = layout.norm(64, eps=1e-6).to(torch.bfloat16)
         if not hasattr(module, norm.eps):
             raise _refuse(family, f"{layout.norm.__name__} has no {norm.eps}", "its epsilon there", "rms_norm")
         module.weight.copy_(torch.randn(64, generator=generator))
@@ -102,7 +102,9 @@ def check_rope(layout: Layout) -> None:
         got = rotation(family)(q, k, angle.cos(), angle.sin())
     if not all(torch.allclose(a, b, atol=1e-5) for a, b in zip(expected, got, strict=True)):
         pairs = "(2i, 2i + 1)" if family.interleaved_rope else "(i, i + rotary/2)"
-        raise _refuse(family, "apply_rotary_pos_emb computes something else", f"a rotation of the pairs {pairs}", "rope")
+        raise _refuse(
+            family, "apply_rotary_pos_emb computes something else", f"a rotation of the pairs {pairs}", "rope"
+        )
 
 
 def _names(function: Callable[..., Any]) -> set[str]:
@@ -163,5 +165,7 @@ def check_causal_lm(layout: Layout) -> None:
         known |= {family.logits_divisor}
     unknown, missing = _names(forward) - known, {"model", "lm_head", "loss_function"} - _names(forward)
     if unknown or missing:
-        found = f"{layout.causal_lm.__name__}.forward uses {sorted(unknown)}" if unknown else f"it lacks {sorted(missing)}"
+        found = (
+            f"{layout.causal_lm.__name__}.forward uses {sorted(unknown)}" if unknown else f"it lacks {sorted(missing)}"
+        )
         raise _refuse(family, found, f"no names but {sorted(known)}", switch)

@@ -41,16 +41,15 @@ def head_loss(
     return cast(torch.Tensor, inside(hidden) if inner is head else _call_as(head, inside, hidden))
 
 
-def _active_copy(head: nn.Module) -> nn.Module:
-    """PEFT's modules_to_save keeps the original and a trainable copy per adapter."""
+def _active_copy(head: Any) -> Any:
+    """PEFT's modules_to_save keeps the original and a trainable copy per adapter; ``head`` itself where there are none."""
     copies = getattr(head, "modules_to_save", None)
     if copies is None or not hasattr(head, "original_module"):
         return head
-    original: nn.Module = head.original_module
-    if head.disable_adapters:
-        return original
-    active = [name for name in head.active_adapters if name in copies]
-    return cast(nn.Module, copies[active[0]]) if len(active) == 1 else (original if not active else head)
+    active = [] if head.disable_adapters else [name for name in head.active_adapters if name in copies]
+    if len(active) > 1:
+        return head
+    return copies[active[0]] if active else head.original_module
 
 
 def _is_whole_when_called(layer: nn.Linear) -> bool:

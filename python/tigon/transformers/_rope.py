@@ -28,9 +28,7 @@ def _rotate_neighbours(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     rotary = cos.shape[-1]
-    q_out, k_out = ops.rope(
-        _halves(q, rotary), _halves(k, rotary), cos, sin, unsqueeze_dim=unsqueeze_dim
-    )
+    q_out, k_out = ops.rope(_halves(q, rotary), _halves(k, rotary), cos, sin, unsqueeze_dim=unsqueeze_dim)
     return _neighbours(q_out, rotary), _neighbours(cast(torch.Tensor, k_out), rotary)
 
 

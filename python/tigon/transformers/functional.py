@@ -109,7 +109,9 @@ def tigon_cross_entropy(
     ``size_average`` and ``reduce``, which torch replaced by ``reduction``, must be None.
     """
     if size_average is not None or reduce is not None:
-        raise ValueError("size_average and reduce are replaced by reduction ('mean', 'sum' or 'none'): pass that instead")
+        raise ValueError(
+            "size_average and reduce are replaced by reduction ('mean', 'sum' or 'none'): pass that instead"
+        )
     return ops.cross_entropy(
         input,
         target,

@@ -48,13 +48,11 @@ def _apply_function(family: Family) -> Callable[..., None]:
 
     function = geglu_family if family.gate == "geglu" else swiglu_family
     function.__name__ = function.__qualname__ = f"apply_tigon_to_{family.model_type}"
-    function.__doc__ = (
-        f"""Patches the models of the family {family.model_type} with Tigon's ops; revert_tigon undoes it.
+    function.__doc__ = f"""Patches the models of the family {family.model_type} with Tigon's ops; revert_tigon undoes it.
 
         rope, rms_norm, {family.gate}: the layers. cross_entropy: the loss of given logits. fused_linear_cross_entropy: the
         training loss without logits (not together with cross_entropy). model: only this model, else all of the family.
         """
-    )
     return function
 
 

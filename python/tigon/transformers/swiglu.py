@@ -17,7 +17,9 @@ class TigonSwiGLUMLP(GatedMLP):
     def __init__(self, config: Any, intermediate_size: int | None = None) -> None:
         super().__init__(config, intermediate_size)
         if configured_activation(config) not in ("silu", "swish"):
-            raise ValueError(f"hidden_act is {configured_activation(config)!r}: TigonSwiGLUMLP expects 'silu' or 'swish'")
+            raise ValueError(
+                f"hidden_act is {configured_activation(config)!r}: TigonSwiGLUMLP expects 'silu' or 'swish'"
+            )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))

@@ -5,9 +5,8 @@ import copy
 import pytest
 import tigon.transformers as tt
 import torch
-from tiny_models import CONFIGS, batch, loss_and_gradients, tiny_model
-
 from tigon.transformers._families import FAMILIES
+from tiny_models import CONFIGS, batch, loss_and_gradients, tiny_model
 
 TIGHT = {"rtol": 2e-4, "atol": 2e-6}
 

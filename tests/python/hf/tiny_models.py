@@ -27,7 +27,10 @@ CONFIGS = {
     "qwen3": (transformers.Qwen3Config, {"head_dim": 16}),
     "gemma": (transformers.GemmaConfig, {"head_dim": 16}),
     "gemma2": (transformers.Gemma2Config, {"head_dim": 16, "final_logit_softcapping": 0.5, "sliding_window": 8}),
-    "gemma3_text": (transformers.Gemma3TextConfig, {"head_dim": 16, "final_logit_softcapping": 0.5, "sliding_window": 8}),
+    "gemma3_text": (
+        transformers.Gemma3TextConfig,
+        {"head_dim": 16, "final_logit_softcapping": 0.5, "sliding_window": 8},
+    ),
     "phi3": (transformers.Phi3Config, {"partial_rotary_factor": 0.5}),
     "olmo2": (transformers.Olmo2Config, {}),
     "granite": (transformers.GraniteConfig, {"logits_scaling": 3.0, "residual_multiplier": 0.5, "mlp_bias": True}),
