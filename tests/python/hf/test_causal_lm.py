@@ -179,7 +179,7 @@ def test_autocast(pair):
 
 def test_compiles_whole(pair):
     inputs = batch()
-    expected, expected_gradients = loss_and_gradients(pair[0], **inputs)
+    _, expected_gradients = loss_and_gradients(pair[0], **inputs)
     compiled = torch.compile(pair[1], fullgraph=True, backend="aot_eager")
     compiled(**inputs).loss.backward()
     for name, parameter in pair[1].named_parameters():

@@ -3,11 +3,10 @@
 import pytest
 import tigon.transformers as tt
 import torch
-from tiny_models import tiny_config, tiny_model
-from transformers.models.llama import modeling_llama
-
 from tigon.transformers import _layout
 from tigon.transformers._families import FAMILY_OF
+from tiny_models import tiny_config, tiny_model
+from transformers.models.llama import modeling_llama
 
 
 @pytest.fixture
@@ -103,7 +102,7 @@ def test_a_model_type_without_patches():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16, n_positions=8))
-    with pytest.raises(ValueError, match="'gpt2'.*expected one of gemma"):
+    with pytest.raises(ValueError, match=r"'gpt2'.*expected one of gemma"):
         tt.apply_tigon(model)
     with pytest.raises(ValueError, match="no config"):
         tt.apply_tigon(torch.nn.Linear(2, 2))
