@@ -34,17 +34,20 @@ int32_t dtype_of(const dlpack::Tensor& t) {
   }
 }
 
-bool read_by_exchange(PyObject* object, const char* name, RawTensor* out) {
+// False, without a Python error, for a tensor that the table cannot show or that is on another device.
+bool read_by_exchange(PyObject* object, RawTensor* out) {
+  const dlpack::Exchange* exchange = torch_link().exchange;
+  if (exchange == nullptr) return false;
   dlpack::Tensor t{};
-  if (torch_link().exchange->view(object, &t) != 0) return false;
+  if (exchange->view(object, &t) != 0) {
+    PyErr_Clear();
+    return false;
+  }
   if (t.device_type == dlpack::kCpu || t.device_type == dlpack::kCudaHost) {
     out->place = {TIGON_CPU, 0};
   } else if (t.device_type == dlpack::kCuda) {
     out->place = {TIGON_CUDA, t.device_id};
   } else {
-    PyErr_Format(PyExc_NotImplementedError,
-                 "'%s' is on a device that Tigon does not know (DLPack number %d): expected a CPU or CUDA tensor", name,
-                 static_cast<int>(t.device_type));
     return false;
   }
   out->data = static_cast<char*>(t.data) + t.byte_offset;
@@ -120,9 +123,7 @@ bool read(PyObject* object, const char* name, RawTensor* out) {
     PyErr_Format(PyExc_TypeError, "'%s' is not a tensor: expected torch.Tensor, got %R", name, Py_TYPE(object));
     return false;
   }
-  const bool done =
-      torch_link().exchange != nullptr ? read_by_exchange(object, name, out) : read_by_attributes(object, name, out);
-  if (!done) return false;
+  if (!read_by_exchange(object, out) && !read_by_attributes(object, name, out)) return false;
   if (out->dtype >= 0) return true;
   const Ref dtype(PyObject_GetAttrString(object, "dtype"));
   PyErr_Format(

@@ -10,12 +10,12 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 class _RefuseSecondDerivative(torch.autograd.Function):
-    """Hands gradients on, and explains itself when somebody differentiates them."""
+    """Hands gradients on as functions of what they were computed from, and explains itself when differentiated."""
 
     @staticmethod
-    def forward(ctx: Any, op: str, _anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, op: str, gradients: Gradients, *_: torch.Tensor) -> Gradients:
         ctx.op = op
-        return tuple(g.view_as(g) for g in gradients)
+        return gradients
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor) -> Gradients:
@@ -32,11 +32,12 @@ def first_order_only(op: str) -> Callable[[Callable[..., Gradients]], Callable[.
         def once(ctx: Any, *upstream: torch.Tensor) -> Gradients:
             if not torch.is_grad_enabled():
                 return backward(ctx, *upstream)
+            variables = [t for t in (*upstream, *ctx.saved_tensors) if t is not None and t.requires_grad]
             with torch.no_grad():
                 gradients = backward(ctx, *upstream)
-            anchor = torch.empty(0, requires_grad=True)
-            given = iter(_RefuseSecondDerivative.apply(op, anchor, *(g for g in gradients if g is not None)))
-            return tuple(None if g is None else next(given) for g in gradients)
+            if not variables:
+                return gradients
+            return cast(Gradients, _RefuseSecondDerivative.apply(op, gradients, *variables))
 
         return once
 
