@@ -1,6 +1,13 @@
 import pytest
+import torch
 
 pytest.importorskip("transformers", minversion="5.0")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Models this small gain nothing from threads, and on a busy machine wait for one another."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

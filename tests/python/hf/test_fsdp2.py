@@ -1,18 +1,14 @@
 """Two processes with FSDP2 (fully_shard) compute what one process computes, on the CPU with gloo."""
 
-import os
-import socket
-
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from tigon.transformers import apply_tigon
 from tiny_models import batch, loss_and_gradients, tiny_model
+from two_processes import PROCESSES, in_two_processes
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="no gloo")
 
-PROCESSES = 2
 # What is sharded by itself, beside the model as a whole; and whether the head's weight is the embedding's.
 SHARDINGS = {
     "layers": (["layers"], False),
@@ -32,38 +28,38 @@ def shard(model, parts):
     fully_shard(model)
 
 
-def process(rank, port, parts, tied, file):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
-    torch.set_num_threads(1)
+def train(rank, parts, tied):
     model = tiny_model("llama", tie_word_embeddings=tied)
     apply_tigon(model)
     shard(model, parts)
     losses = []
     for step in range(2):  # the second step finds the shards that the first one left
-        mine = batch(rows=1, seed=10 * step + rank)
-        output, gradients = loss_and_gradients(model, **mine)
+        output, gradients = loss_and_gradients(model, **batch(rows=1, seed=10 * step + rank))
         assert output.logits is None
         losses.append(output.loss.detach())
-    whole = {name: gradient.full_tensor() for name, gradient in gradients.items()}
+    return losses, {name: gradient.full_tensor() for name, gradient in gradients.items()}
+
+
+def process(rank, file):
+    dist.init_process_group("gloo")
+    results = {name: train(rank, *sharding) for name, sharding in SHARDINGS.items()}
     if rank == 0:
-        torch.save((losses, whole), file)
+        torch.save(results, file)
     dist.destroy_process_group()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Of every sharding; starting processes takes longer than what they do."""
+    file = tmp_path_factory.mktemp("fsdp2") / "results"
+    in_two_processes(process, file)
+    return torch.load(file)
 
 
 @pytest.mark.parametrize("name", SHARDINGS)
-def test_two_processes_equal_one(name, tmp_path):
-    parts, tied = SHARDINGS[name]
-    torch.multiprocessing.spawn(process, (free_port(), parts, tied, tmp_path / "result"), nprocs=PROCESSES, join=True)
-    losses, gradients = torch.load(tmp_path / "result")
-
-    model = tiny_model("llama", tie_word_embeddings=tied)  # unpatched
+def test_two_processes_equal_one(name, results):
+    losses, gradients = results[name]
+    model = tiny_model("llama", tie_word_embeddings=SHARDINGS[name][1])  # unpatched
     expected = {}
     for rank in range(PROCESSES):
         for step, loss in enumerate(losses):
