@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+import tigon
 import tigon.transformers as tt
 import torch
 from tigon.transformers._families import FAMILIES
@@ -81,3 +82,49 @@ def test_bf16(family):
     got, _ = loss_and_gradients(model, **batch())
     allowed = 2 * (expected.loss - exact.loss).abs() + 0.01 * exact.loss
     assert (got.loss - exact.loss).abs() <= allowed
+
+
+OPS = ("rope", "rms_norm", "swiglu", "geglu", "cross_entropy", "linear_cross_entropy")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often each op was called."""
+    counted = dict.fromkeys(OPS, 0)
+
+    def counting(name, op):
+        def count(*args, **kwargs):
+            counted[name] += 1
+            return op(*args, **kwargs)
+
+        return count
+
+    for name in OPS:
+        monkeypatch.setattr(tigon.ops, name, counting(name, getattr(tigon.ops, name)))
+    return counted
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("whole_class", [False, True], ids=["model", "class"])
+def test_every_layer_uses_its_op(family, whole_class, calls):
+    model = tiny_model(family)
+    layers = model.config.num_hidden_layers
+    norms = sum(type(module).__name__.endswith("RMSNorm") for module in model.modules())
+    if whole_class:
+        tt.apply_tigon_to_type(family)
+    else:
+        tt.apply_tigon(model)
+    calls.update(dict.fromkeys(OPS, 0))  # the checks of the layout called some
+    model(**batch())
+    gate = "geglu" if family.startswith("gemma") else "swiglu"
+    expected = {"rope": layers, "rms_norm": norms, gate: layers, "linear_cross_entropy": 1}
+    assert calls == {**dict.fromkeys(OPS, 0), **expected}
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_the_loss_of_logits_uses_its_op(family, calls):
+    model = tiny_model(family)
+    tt.apply_tigon(model, cross_entropy=True, fused_linear_cross_entropy=False)
+    model(**batch())
+    assert calls["cross_entropy"] == 1
+    assert calls["linear_cross_entropy"] == 0
