@@ -38,6 +38,7 @@ const std::vector<OpTable>& all_tables() {
       linear_table(),    fused_linear_cross_entropy_table(),
       embedding_table(), attention_table(),
       adamw_table(),     global_norm_table(),
+      scale_table(),
   };
   return tables;
 }

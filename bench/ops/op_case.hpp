@@ -117,6 +117,7 @@ OpTable embedding_table();
 OpTable attention_table();
 OpTable adamw_table();
 OpTable global_norm_table();
+OpTable scale_table();
 OpTable add_rmsnorm_table();
 OpTable layernorm_table();
 OpTable rope_table();

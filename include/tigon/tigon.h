@@ -566,6 +566,17 @@ TIGON_API int tigon_global_norm(const tigon_context* context, const tigon_global
 TIGON_API int tigon_global_norm_scratch(const tigon_context* context, const tigon_global_norm_args* args,
                                         int64_t* bytes);
 
+/* x = factor*x in place; a factor of exactly 1 leaves x alone, without a wait on the host. */
+typedef struct tigon_scale_args {
+  uint32_t struct_size;
+  tigon_tensor x;      /* contiguous, any shape */
+  tigon_tensor factor; /* [1] f32 */
+} tigon_scale_args;
+#define TIGON_SCALE_INIT \
+  { .struct_size = sizeof(tigon_scale_args) }
+TIGON_API int tigon_scale(const tigon_context* context, const tigon_scale_args* args);
+TIGON_API int tigon_scale_scratch(const tigon_context* context, const tigon_scale_args* args, int64_t* bytes);
+
 #ifdef __cplusplus
 }
 #endif

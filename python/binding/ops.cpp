@@ -165,6 +165,13 @@ Op fused_linear_cross_entropy(const char* name) {
   return op<Args, Run, Scratch>(name, defaults, fields);
 }
 
+Op scale() {
+  using Args = tigon_scale_args;
+  static const Args defaults = TIGON_SCALE_INIT;
+  static const Field fields[] = {TIGON_OUT(1, x), TIGON_IN(1, factor)};
+  return op<Args, tigon_scale, tigon_scale_scratch>("scale", defaults, fields);
+}
+
 }  // namespace
 
 std::span<const Op> ops() {
@@ -189,6 +196,7 @@ std::span<const Op> ops() {
       fused_linear_cross_entropy<tigon_fused_linear_cross_entropy_backward,
                                  tigon_fused_linear_cross_entropy_backward_scratch>(
           "fused_linear_cross_entropy_backward"),
+      scale(),
   };
   return all;
 }

@@ -13,6 +13,7 @@
 #include "tigon/ops/linear.hpp"
 #include "tigon/ops/rmsnorm.hpp"
 #include "tigon/ops/rope.hpp"
+#include "tigon/ops/scale.hpp"
 #include "tigon/ops/softmax.hpp"
 #include "tigon/ops/swiglu.hpp"
 
@@ -76,6 +77,7 @@ struct Backend {
   OpFunction<ops::AttentionBackward> attention_backward = nullptr;
   OpFunction<ops::Adamw> adamw = nullptr;
   OpFunction<ops::GlobalNorm> global_norm = nullptr;
+  OpFunction<ops::Scale> scale = nullptr;
   OpFunction<ops::Unary> unary = nullptr;
   OpFunction<ops::Binary> binary = nullptr;
   OpFunction<ops::Reduce> reduce = nullptr;

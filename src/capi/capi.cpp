@@ -294,5 +294,9 @@ int tigon_global_norm(const tigon_context* context, const tigon_global_norm_args
 int tigon_global_norm_scratch(const tigon_context* context, const tigon_global_norm_args* args, int64_t* bytes) {
   return measure(context, args, &ops::global_norm, bytes);
 }
+int tigon_scale(const tigon_context* context, const tigon_scale_args* args) { return run(context, args, &ops::scale); }
+int tigon_scale_scratch(const tigon_context* context, const tigon_scale_args* args, int64_t* bytes) {
+  return measure(context, args, &ops::scale, bytes);
+}
 
 }  // extern "C"

@@ -305,4 +305,8 @@ ops::GlobalNorm convert(const tigon_global_norm_args& a, const Arguments& in) {
           .max_norm = a.max_norm,
           .scale = a.scale};
 }
+
+ops::Scale convert(const tigon_scale_args& a, const Arguments& in) {
+  return {.x = in.tensor(a.x), .factor = in.tensor(a.factor)};
+}
 }  // namespace tigon::capi

@@ -13,6 +13,7 @@
 #include "tigon/ops/layernorm.hpp"
 #include "tigon/ops/linear.hpp"
 #include "tigon/ops/rope.hpp"
+#include "tigon/ops/scale.hpp"
 #include "tigon/ops/softmax.hpp"
 #include "tigon/ops/swiglu.hpp"
 #include "tigon/tigon.h"
@@ -58,5 +59,6 @@ ops::AttentionForward convert(const tigon_attention_forward_args& a, const Argum
 ops::AttentionBackward convert(const tigon_attention_backward_args& a, const Arguments& in);
 ops::Adamw convert(const tigon_adamw_args& a, const Arguments& in);
 ops::GlobalNorm convert(const tigon_global_norm_args& a, const Arguments& in);
+ops::Scale convert(const tigon_scale_args& a, const Arguments& in);
 
 }  // namespace tigon::capi

@@ -389,6 +389,10 @@ void fill(Source& in, tigon_global_norm_args& a) {
   a.max_norm = in.real(a.max_norm);
   a.scale = in.real(a.scale);
 }
+void fill(Source& in, tigon_scale_args& a) {
+  a.x = in.tensor("th", Kind::storage);
+  a.factor = in.tensor("1", Kind::statistic);
+}
 
 template <class Args>
 int attempt(Source& in, Args args, int (*call)(const tigon_context*, const Args*),
@@ -412,7 +416,7 @@ int attempt(Source& in, Args args, int (*call)(const tigon_context*, const Args*
 }
 
 int dispatch(Source& in) {
-  switch (in.byte() % 26) {
+  switch (in.byte() % 27) {
     case 0:
       return attempt<tigon_rmsnorm_forward_args>(in, TIGON_RMSNORM_FORWARD_INIT, tigon_rmsnorm_forward,
                                                  tigon_rmsnorm_forward_scratch);
@@ -486,6 +490,7 @@ int dispatch(Source& in) {
     case 24: return attempt<tigon_adamw_args>(in, TIGON_ADAMW_INIT, tigon_adamw, tigon_adamw_scratch);
     case 25:
       return attempt<tigon_global_norm_args>(in, TIGON_GLOBAL_NORM_INIT, tigon_global_norm, tigon_global_norm_scratch);
+    case 26: return attempt<tigon_scale_args>(in, TIGON_SCALE_INIT, tigon_scale, tigon_scale_scratch);
   }
   return 0;
 }

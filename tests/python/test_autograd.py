@@ -1,5 +1,8 @@
 """What autograd may ask of any op."""
 
+import concurrent.futures
+import sys
+
 import pytest
 import torch
 from comparing import as_tuple
@@ -157,10 +160,65 @@ def test_hooks_and_accumulation(name, device):
 
 
 def test_threads_may_call_at_once(name):
-    import concurrent.futures
-
     case = make(name, "cpu")
     want = gradients(case)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for got in pool.map(lambda _: gradients(case), range(32)):
             assert all(map(torch.equal, got, want))
+
+
+# Which field of the backward kernel (python/binding/ops.cpp) receives the gradient of which leaf.
+OUTPUT_FIELDS = {
+    "rms_norm": {0: 4, 1: 5},
+    "fused_add_rms_norm": {2: 6},  # x and residual share a gradient, which the kernel always computes
+    "layer_norm": {0: 5, 1: 6, 2: 7},
+}
+
+
+@pytest.mark.parametrize("name", OUTPUT_FIELDS)
+def test_kernels_are_asked_for_needed_gradients_only(name, device, monkeypatch):
+    fields = OUTPUT_FIELDS[name]
+    backward = sys.modules[f"tigon.ops.{name}"]._backward
+    *others, kernel = backward.__defaults__
+    asked = []
+
+    def watch(*arguments):
+        asked.append({leaf for leaf, field in fields.items() if arguments[field] is not None})
+        kernel(*arguments)
+
+    monkeypatch.setattr(backward, "__defaults__", (*others, watch))
+    case = make(name, device)
+    for i in range(len(case.leaves)):
+        leaves = [leaf.detach().requires_grad_(i == j) for j, leaf in enumerate(case.leaves)]
+        scalar(case.function(*leaves)).backward()
+        assert asked.pop() == {i} & fields.keys()
+
+
+def test_rope_rotates_needed_gradients_only(device, monkeypatch):
+    backward = sys.modules["tigon.ops.rope"]._backward
+    (kernel,) = backward.__defaults__
+    asked = []
+
+    def watch(*arguments):
+        asked.append(arguments[:2])
+        kernel(*arguments)
+
+    monkeypatch.setattr(backward, "__defaults__", (watch,))
+    case = make("rope", device)
+    for i in range(2):
+        leaves = [leaf.detach().requires_grad_(i == j) for j, leaf in enumerate(case.leaves)]
+        scalar(case.function(*leaves)).backward()
+        rotated, nothing = asked.pop()
+        assert rotated.shape == leaves[i].shape
+        assert nothing is None
+
+
+def test_scaling_rounds_once(device, dtype):
+    """A factor that the storage type cannot hold is not rounded to it first."""
+    scale = sys.modules["tigon.ops._scale"]
+    t = torch.randn(7, 33, device=device).to(dtype)
+    factor = torch.tensor(1 / 3, device=device)
+    want = (t.float() * factor).to(dtype)
+    assert torch.equal(scale.scaled(t, factor), want)
+    scale.scale_([t, None], factor)
+    assert torch.equal(t, want)

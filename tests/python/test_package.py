@@ -11,6 +11,7 @@ import torch
 from tigon import _native, _torch
 
 ROOT = Path(__file__).parents[2]
+EXCHANGE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)  # torch 2.10 and later
 
 
 def test_one_version():
@@ -46,7 +47,7 @@ def by_attributes():
     """Tensors read through Python, as with a torch that has no exchange table."""
     assert _torch.connect(None) is False
     yield
-    _torch.connect(getattr(torch.Tensor, "__dlpack_c_exchange_api__", None))
+    _torch.connect(EXCHANGE)
 
 
 def test_tensors_read_through_python(by_attributes, device, dtype):
@@ -58,7 +59,7 @@ def test_tensors_read_through_python(by_attributes, device, dtype):
     got = torch.autograd.grad(y.sum(), x)
     target = torch.tensor([1, 2, 3], device=device)
     loss = tigon.ops.cross_entropy(x[:, 0], target)
-    _torch.connect(torch.Tensor.__dlpack_c_exchange_api__)
+    _torch.connect(EXCHANGE)
     assert torch.equal(y, tigon.ops.rms_norm(x, w))
     assert torch.equal(loss, tigon.ops.cross_entropy(x[:, 0], target))
     assert torch.equal(got[0], torch.autograd.grad(tigon.ops.rms_norm(x, w).sum(), x)[0])
@@ -66,7 +67,7 @@ def test_tensors_read_through_python(by_attributes, device, dtype):
 
 def test_other_exchange_tables_are_not_used():
     assert _torch.connect(object()) is False
-    assert _torch.connect(getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)) is True
+    assert _torch.connect(EXCHANGE) is (EXCHANGE is not None)
 
 
 def test_binding_errors():

@@ -12,6 +12,7 @@
 #include "tigon/ops/layernorm.hpp"
 #include "tigon/ops/rmsnorm.hpp"
 #include "tigon/ops/rope.hpp"
+#include "tigon/ops/scale.hpp"
 #include "tigon/ops/softmax.hpp"
 #include "tigon/ops/swiglu.hpp"
 
@@ -45,5 +46,6 @@ void attention_forward(const Context& ctx, const AttentionForward& args, Tape& t
 void attention_backward(const Context& ctx, const AttentionBackward& args, Tape& tape);
 void adamw(const Context& ctx, const Adamw& args);
 void global_norm(const Context& ctx, const GlobalNorm& args);
+void scale(const Context& ctx, const Scale& args);
 
 }  // namespace tigon::ops::unfused

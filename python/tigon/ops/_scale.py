@@ -4,19 +4,17 @@ from collections.abc import Iterable
 
 import torch
 
-_BLOCK_ELEMENTS = 1 << 22
+from tigon import _native
 
 
 def scale_(tensors: Iterable[torch.Tensor | None], factor: torch.Tensor) -> None:
-    """t *= factor (a scalar tensor of f32 or more) in place, for every tensor that is there; rounds once."""
+    """t *= factor (a scalar tensor of f32, or f64 for f64) in place, rounded once, for every tensor that is there.
+
+    A factor of 1, which is what a loss usually gets, leaves them unread.
+    """
     for t in tensors:
-        if t is None:
-            continue
-        if t.dtype == factor.dtype:
-            t.mul_(factor)
-            continue
-        for block in t.view(-1).split(_BLOCK_ELEMENTS):  # mul_ would first round the factor to t's type
-            block.copy_(block.to(factor.dtype).mul_(factor))
+        if t is not None:
+            _native.scale(t, factor)
 
 
 def scaled(t: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:

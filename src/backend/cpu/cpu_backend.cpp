@@ -31,6 +31,7 @@ const Backend& backend() {
       .attention_backward = attention_backward,
       .adamw = adamw,
       .global_norm = global_norm,
+      .scale = scale,
       .unary = unary,
       .binary = binary,
       .reduce = reduce,

@@ -24,6 +24,7 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args);
 void attention_backward(const Context& ctx, const ops::AttentionBackward& args);
 void adamw(const Context& ctx, const ops::Adamw& args);
 void global_norm(const Context& ctx, const ops::GlobalNorm& args);
+void scale(const Context& ctx, const ops::Scale& args);
 void add_rmsnorm_forward(const Context& ctx, const ops::AddRmsnormForward& args);
 void add_rmsnorm_backward(const Context& ctx, const ops::AddRmsnormBackward& args);
 void layernorm_forward(const Context& ctx, const ops::LayernormForward& args);

@@ -47,6 +47,7 @@ extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cu
       .attention_backward = tigon::cuda::attention_backward,
       .adamw = tigon::cuda::adamw,
       .global_norm = tigon::cuda::global_norm,
+      .scale = tigon::cuda::scale,
       .unary = tigon::cuda::unary,
       .binary = tigon::cuda::binary,
       .reduce = tigon::cuda::reduce,

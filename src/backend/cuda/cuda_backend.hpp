@@ -32,6 +32,7 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args);
 void attention_backward(const Context& ctx, const ops::AttentionBackward& args);
 void adamw(const Context& ctx, const ops::Adamw& args);
 void global_norm(const Context& ctx, const ops::GlobalNorm& args);
+void scale(const Context& ctx, const ops::Scale& args);
 void unary(const Context& ctx, const ops::Unary& args);
 void binary(const Context& ctx, const ops::Binary& args);
 void reduce(const Context& ctx, const ops::Reduce& args);
