@@ -31,6 +31,7 @@ CONFIGS = {
         "num_key_value_heads": 8,
         "head_dim": 64,
         "tie_word_embeddings": True,
+        "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-5,
         "rope_parameters": {
             "rope_type": "llama3",
@@ -95,7 +96,7 @@ def measure(variant, settings):
         torch.set_num_threads(settings["threads"])
     patch(variant)
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(**CONFIGS[settings["config"]], max_position_embeddings=max(8192, settings["seq"]))
+    config = transformers.LlamaConfig(**CONFIGS[settings["config"]])
     with torch.device(device):
         model = transformers.LlamaForCausalLM._from_config(config, dtype=dtype).train()
     model.config.use_cache = False

@@ -9,7 +9,7 @@ import torch.distributed as dist
 pytestmark = pytest.mark.filterwarnings("ignore:.pin_memory. argument:UserWarning")  # of Trainer on a CPU
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = [*sorted((DOCS / "python").glob("*.md")), *DOCS.glob("python.md")]
+PAGES = sorted((DOCS / "python").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
