@@ -16,7 +16,7 @@ def test_train_llama(tmp_path):
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     plain, tigon = json.loads((tmp_path / "result.json").read_text())
     assert tigon["losses"] == pytest.approx(plain["losses"], rel=1e-4)
-    assert tigon["tokens_per_s"] > 0
+    assert len(tigon["step_s"]) == 2
     assert tigon["peak_bytes"] > 0
     assert (tmp_path / "result.md").read_text().strip() == done.stdout.strip()
     assert "| tigon |" in done.stdout
