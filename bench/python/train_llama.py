@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Trains a Llama through Transformers on random tokens and compares the steps of several variants.
 
-    train_llama.py --config llama-3.2-1b --batch 8 --seq 1024 --checkpointing on      # on a GPU, bf16
-    train_llama.py --config small --device cpu --threads 2                            # on a CPU, f32
+    train_llama.py --config llama-3.2-1b --device cuda --batch 8 --seq 1024 --checkpointing on --variants plain tigon liger
+    train_llama.py --config small --device cpu --threads 2
 
-Variants: plain (Transformers as it is), tigon (apply_tigon_to_llama), liger (apply_liger_kernel_to_llama),
-liger-without-flce (all of Liger but its fused loss). Each runs in a process of its own, in turns over --rounds; weights are
-random, nothing is downloaded. Prints tokens per second (of the median and of the fastest step after the warm-up), the
-processor time of a step (on a busy machine steadier than the clock; on a GPU the host's cost), the peak of memory
-(allocated on the GPU, resident on the CPU), and the losses of the first and the last step; writes the table and the raw
-numbers as it goes.
+Variants: plain (Transformers as it is), tigon (apply_tigon_to_llama), liger (apply_liger_kernel_to_llama), and the latter two
+without the loss fused with the head (-without-flce; Tigon's then has its cross_entropy of the logits, Liger's torch's). Each
+runs in a process of its own, in turns over --rounds; weights are random, nothing is downloaded. Prints tokens per second (of
+the median and of the fastest step after the warm-up), the processor time of a step (on a busy machine steadier than the
+clock; on a GPU the host's cost), the peak of memory (allocated on the GPU, resident on the CPU), and the losses of the first
+and the last step; writes the table and the raw numbers as it goes.
 """
 
 import argparse
@@ -60,19 +60,20 @@ CONFIGS = {
         "num_key_value_heads": 2,
     },
 }
-VARIANTS = ("plain", "tigon", "liger", "liger-without-flce")
+VARIANTS = ("plain", "tigon", "tigon-without-flce", "liger", "liger-without-flce")
 
 
 def patch(variant):
     """Before the model exists: all of Liger's patches work then, and so do Tigon's."""
-    if variant == "tigon":
+    fused = not variant.endswith("-without-flce")
+    if variant.startswith("tigon"):
         from tigon.transformers import apply_tigon_to_llama
 
-        apply_tigon_to_llama()
+        apply_tigon_to_llama(fused_linear_cross_entropy=fused, cross_entropy=not fused)
     elif variant != "plain":
         from liger_kernel.transformers import apply_liger_kernel_to_llama
 
-        apply_liger_kernel_to_llama(fused_linear_cross_entropy=variant == "liger")
+        apply_liger_kernel_to_llama(fused_linear_cross_entropy=fused)
 
 
 def peak_memory(device):
