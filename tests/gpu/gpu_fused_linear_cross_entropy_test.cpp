@@ -114,6 +114,33 @@ TEST_F(GpuFusedLinearCrossEntropy, ScratchOutlivesRecordedChunks) {
   }
 }
 
+// What was recorded is kept and queued again for the same memory: it must read the numbers that are there then. More
+// calls than are kept come between.
+TEST_F(GpuFusedLinearCrossEntropy, KeptChunksSeeNewNumbers) {
+  const bench::OpCase c = make("200x24x104:chunk=16");
+  CaseData again(c, DType::f32, DType::f32, Layout::packed, kGpu);
+  CaseData fresh(c, DType::f32, DType::f32, Layout::packed, kGpu);
+  const auto ignore_some = [](CaseData& data) {
+    for (int64_t token = 0; token < 200; ++token) {
+      if (token % 3 != 0) data.set_value("target", token, -100);
+    }
+  };
+  for (int round = 0; round < 2; ++round) again.run(gpu());
+  const auto before = again.result_bits();
+  ignore_some(again);
+  again.run(gpu());
+  ignore_some(fresh);
+  fresh.run(gpu());
+  EXPECT_NE(again.result_bits(), before);
+  EXPECT_EQ(again.result_bits(), fresh.result_bits());
+  for (int tokens = 40; tokens < 70; ++tokens) {
+    CaseData other(make(std::to_string(tokens) + "x24x104:chunk=16"), DType::f32, DType::f32, Layout::packed, kGpu);
+    other.run(gpu());
+  }
+  again.run(gpu());
+  EXPECT_EQ(again.result_bits(), fresh.result_bits());
+}
+
 // In 16 bits logits are rounded before the largest is searched: what is found is as large as the largest, up to that.
 TEST_F(GpuFusedLinearCrossEntropy, PredictsALargestLogit) {
   for (const bench::OpCase& c : bench::fused_linear_cross_entropy_table().test_cases) {

@@ -101,3 +101,15 @@ def test_refusals(device):
         tigon.ops.rope(q, q, cos.requires_grad_(), sin)
     with pytest.raises(ValueError, match="'cos' has the wrong number of rows"):
         tigon.ops.rope(q, q, cos[:, :4].detach(), sin[:, :4])
+
+
+@pytest.mark.parametrize("seq_first", [True, False])
+def test_results_and_gradients_are_laid_out_as_the_inputs(device, seq_first):
+    shape = (2, 5, 3, 8) if seq_first else (2, 3, 5, 8)
+    view = torch.randn(shape, device=device).transpose(1, 2) if seq_first else torch.randn(shape, device=device)
+    q = view.requires_grad_()
+    cos, sin = torch.rand(2, 1, 5, 8, device=device)
+    rotated, _ = tigon.ops.rope(q, None, cos, sin)
+    (dq,) = torch.autograd.grad(rotated, q, torch.randn(2, 3, 5, 8, device=device))
+    assert rotated.stride() == q.stride()
+    assert dq.stride() == q.stride()

@@ -21,7 +21,8 @@ def rope(
     """Rotates the pairs (d, d + rotary/2) of q and k by the angles of cos and sin; returns (q, k) of the inputs' types.
 
     q: [batch, heads, seq, D] and k the same with its own heads (or None), where unsqueeze_dim is 1; where it is 2,
-    [batch, seq, heads, D]. Any strides, in and out alike: Hugging Face's transposed views are not copied.
+    [batch, seq, heads, D]. Any strides: Hugging Face's transposed views are not copied, and results and gradients are
+    laid out as q is.
     cos, sin: [1 or batch, seq, rotary], a row per token, as Hugging Face passes them; a rotary below D leaves the rest
     of D unchanged. Or [positions, rotary], of which position_ids [1 or batch, seq] choose the rows (without them row s
     serves position s). With a row per token there is nothing to choose, and position_ids are not used. cos and sin
@@ -47,11 +48,19 @@ def rope(
     return q_out, k_out
 
 
-def _empty_heads(x: torch.Tensor | None) -> torch.Tensor | None:
-    """Of x's shape and strides, as far as they leave D without gaps."""
+def _is_seq_first(x: torch.Tensor) -> bool:
+    """Whether x is Hugging Face's view: [batch, seq, heads, D] in memory."""
+    return x.stride(1) < x.stride(2)
+
+
+def _empty_heads(x: torch.Tensor | None, seq_first: bool) -> torch.Tensor | None:
+    """Of x's shape, [batch, heads, seq, D]; laid out by seq or by heads, whatever x is."""
     if x is None:
         return None
-    return torch.empty_like(x, memory_format=torch.preserve_format if x.stride(-1) == 1 else torch.contiguous_format)
+    if not seq_first:
+        return x.new_empty(x.shape)
+    batch, heads, seq, d = x.shape
+    return x.new_empty((batch, seq, heads, d)).transpose(1, 2)
 
 
 def _rotate(
@@ -61,8 +70,9 @@ def _rotate(
     cos: torch.Tensor,
     sin: torch.Tensor,
     positions: torch.Tensor | None,
+    seq_first: bool,
 ) -> Gradients:
-    q_out, k_out = _empty_heads(q), _empty_heads(k)
+    q_out, k_out = _empty_heads(q, seq_first), _empty_heads(k, seq_first)
     tables = (cos, sin, positions, cos.shape[-1])
     if q is None:
         run(k, None, k_out, None, *tables)
@@ -79,7 +89,7 @@ def _forward(
     positions: torch.Tensor | None,
     run: Any = _native.rope_forward,
 ) -> Gradients:
-    return _rotate(run, q, k, cos, sin, positions)
+    return _rotate(run, q, k, cos, sin, positions, _is_seq_first(q))
 
 
 def _backward(
@@ -88,13 +98,16 @@ def _backward(
     positions: torch.Tensor | None,
     dq: torch.Tensor | None,
     dk: torch.Tensor | None,
+    seq_first: bool,
     run: Any = _native.rope_backward,
 ) -> Gradients:
-    return _rotate(run, dq, dk, cos, sin, positions)
+    return _rotate(run, dq, dk, cos, sin, positions, seq_first)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    _, _, cos, sin, positions = inputs
+    q, _, cos, sin, positions = inputs
+    # Gradients are laid out as the inputs were, so that what comes before needs no copy to add or flatten them.
+    ctx.seq_first = _is_seq_first(q)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(cos, sin, positions)
 
@@ -103,7 +116,7 @@ def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
     dq, dk = (g if needed else None for g, needed in zip(upstream, ctx.needs_input_grad[:2], strict=True))
     if dq is None and dk is None:
         return None, None, None, None, None
-    return (*backward(*ctx.saved_tensors, dq, dk), None, None, None)
+    return (*backward(*ctx.saved_tensors, dq, dk, ctx.seq_first), None, None, None)
 
 
 _rope = differentiable(
@@ -112,7 +125,8 @@ _rope = differentiable(
         forward=_forward,
         schema="(Tensor q, Tensor? k, Tensor cos, Tensor sin, Tensor? positions) -> (Tensor, Tensor)",
         backward=_backward,
-        backward_schema="(Tensor cos, Tensor sin, Tensor? positions, Tensor? dq, Tensor? dk) -> (Tensor, Tensor)",
+        backward_schema="(Tensor cos, Tensor sin, Tensor? positions, Tensor? dq, Tensor? dk, "
+        "bool seq_first) -> (Tensor, Tensor)",
         tensors=5,
         results=2,
         save=_save,

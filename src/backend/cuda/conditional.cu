@@ -1,9 +1,12 @@
 // Work under a condition: each part is the body of an IF node of a CUDA graph, and a kernel before it decides. Where
-// the caller is recording a graph the nodes join that one; else the parts become a graph of their own, launched once.
+// the caller is recording a graph the nodes join that one; else the parts become a graph of their own. Making one ready
+// to launch can take the driver milliseconds, and may wait for the GPU, so it is kept: a training loop calls with the
+// same memory again and again.
 #include "backend/cuda/conditional.hpp"
 
 #include <algorithm>
 #include <cstdlib>
+#include <list>
 #include <mutex>
 #include <string_view>
 
@@ -124,37 +127,73 @@ void record_parts(const Context& ctx, const int64_t* count, const std::vector<Pa
   for (const Part& part : parts) record_part(ctx, count, part);
 }
 
-// Graphs that were launched, each until the event behind it says that it has run: destroying one earlier would take its
-// kernels' arguments away.
-class Launched {
+// The graphs that were launched last, by key, ready to be launched again. One that is forgotten stays until the event
+// behind its last launch says that it has run: destroying it earlier would take its kernels' arguments away.
+class KeptGraphs {
  public:
-  void add(cudaGraphExec_t executable, cudaStream_t stream) {
+  // Launches the graph of this key, which `make` makes where there is none.
+  template <class Make>
+  void launch(const std::string& key, cudaStream_t stream, const Make& make) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(running_, [](const Running& r) {
-      if (cudaEventQuery(r.done) == cudaErrorNotReady) return false;
-      (void)cudaEventDestroy(r.done);
-      (void)cudaGraphExecDestroy(r.executable);
-      return true;
-    });
-    (void)cudaGetLastError();  // "not ready" is no error
-    cudaEvent_t done = nullptr;
-    check(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), kWhere);
-    check(cudaEventRecord(done, stream), kWhere);
-    running_.push_back({executable, done});
+    auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.key == key; });
+    if (found == kept_.end()) {
+      kept_.push_front({.key = key, .executable = nullptr, .done = nullptr});
+      found = kept_.begin();
+      try {
+        check(cudaEventCreateWithFlags(&found->done, cudaEventDisableTiming), kWhere);
+        found->executable = make();
+      } catch (...) {
+        destroy(*found);
+        kept_.pop_front();
+        throw;
+      }
+    }
+    kept_.splice(kept_.begin(), kept_, found);  // the newest first
+    check(cudaGraphLaunch(found->executable, stream), kWhere);
+    check(cudaEventRecord(found->done, stream), kWhere);
+    forget_some();
   }
 
  private:
-  struct Running {
+  struct Kept {
+    std::string key;
     cudaGraphExec_t executable;
     cudaEvent_t done;
   };
+  static constexpr size_t kMost = 16;
+
+  static void destroy(const Kept& kept) {
+    if (kept.done != nullptr) (void)cudaEventDestroy(kept.done);
+    if (kept.executable != nullptr) (void)cudaGraphExecDestroy(kept.executable);
+  }
+  void forget_some() {
+    for (auto k = kept_.end(); kept_.size() > kMost && k != kept_.begin();) {
+      --k;
+      if (cudaEventQuery(k->done) == cudaErrorNotReady) continue;
+      destroy(*k);
+      k = kept_.erase(k);
+    }
+    (void)cudaGetLastError();  // "not ready" is no error
+  }
+
   std::mutex mutex_;
-  std::vector<Running> running_;
+  std::list<Kept> kept_;
 };
+
+cudaGraphExec_t record(const Context& ctx, const int64_t* count, const std::vector<Part>& parts) {
+  Recorder recorder;
+  record_parts(recorder.context(ctx), count, parts);
+  const cudaGraph_t graph = recorder.finish();
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  check(status, kWhere);
+  return executable;
+}
 
 }  // namespace
 
-void run_needed(const Context& ctx, const int64_t* count, const std::vector<Part>& parts) {
+void run_needed(const Context& ctx, const int64_t* count, const std::vector<Part>& parts, const WorkKey& key) {
   if (parts.empty()) return;
   const DeviceGuard guard(ctx);
   const AllowInCapture allow;
@@ -163,16 +202,11 @@ void run_needed(const Context& ctx, const int64_t* count, const std::vector<Part
     return;
   }
   if (is_capturing(stream_of(ctx))) return record_parts(ctx, count, parts);
-  Recorder recorder;
-  record_parts(recorder.context(ctx), count, parts);
-  const cudaGraph_t graph = recorder.finish();
-  cudaGraphExec_t executable = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
-  (void)cudaGraphDestroy(graph);
-  check(status, kWhere);
-  check(cudaGraphLaunch(executable, stream_of(ctx)), kWhere);
-  static auto& launched = *new Launched;  // never destroyed: at exit the driver may be gone before it
-  launched.add(executable, stream_of(ctx));
+  static auto& graphs = *new KeptGraphs;  // never destroyed: at exit the driver may be gone before it
+  WorkKey whole = key;
+  whole.add(ctx.device.index).add(count);
+  for (const Part& part : parts) whole.add(part.begin);
+  graphs.launch(whole.bytes(), stream_of(ctx), [&] { return record(ctx, count, parts); });
 }
 
 }  // namespace tigon::cuda

@@ -153,13 +153,27 @@ class Walk {
     if (gemm_tunes() && !is_capturing(stream_of(ctx_))) {  // recorded products are not tuned
       for (const Part& part : rest) part.run(ctx_);
     } else {
-      run_needed(ctx_, &batch_.factors->counted, rest);
+      run_needed(ctx_, &batch_.factors->counted, rest, key(scratch));
     }
     finish_parameters(chunks.count);
     loss_finish(ctx_, batch_, args_.out, args_.options.reduction, losses_.as<float>());
   }
 
  private:
+  // What the chunks' kernels and products are given.
+  WorkKey key(const Buffer& scratch) const {
+    WorkKey key;
+    for (const Tensor& t :
+         {args_.x, args_.weight, args_.bias, args_.target, args_.class_weight, args_.token_scale, args_.dloss, args_.dx,
+          args_.dweight, args_.dbias, logits_.view, rows_.view, dx_sums_.view, dweight_sums_.view, dbias_sums_.view}) {
+      key.add(t);
+    }
+    for (const Buffer* b : {&factors_, &stats_, &loss_rows_, &gemm_workspace_, &scratch}) key.add(b->data());
+    const ops::CrossEntropyOptions& o = args_.options;
+    key.add(o.ignore_index).add(o.label_smoothing).add(o.z_loss).add(o.softcap).add(o.reduction);
+    return key.add(args_.chunk.lean).add(panel_).add(args_.accumulate_dweight).add(batch_.wants_best);
+  }
+
   bool gradients() const { return args_.dx || args_.dweight || args_.dbias; }
   bool sums_dweight_apart() const {
     return args_.dweight && args_.dweight.dtype != DType::f32 && divide_up(tokens_, chunk_) > kFewChunks;
