@@ -61,7 +61,6 @@ const std::set<std::string, std::less<>> kHarmless = {"_name_or_path",
                                                       "max_window_layers",
                                                       "model_type",
                                                       "num_labels",
-                                                      "rope_interleaved",
                                                       "finetuning_task",
                                                       "task_specific_params",
                                                       "prefix",
@@ -271,6 +270,8 @@ ModelConfig model_config_from_json(std::string_view text, const std::string& whe
   if (fields.get("quantization_config")) {
     fields.unsupported("quantization_config", "quantised weights cannot be trained", "Use the model's 16-bit weights.");
   }
+  if (fields.boolean("use_mrope", false))
+    fields.unsupported("use_mrope", "positions in several dimensions are not supported");
   fields.refuse_the_rest();
   check_model_config(config, where);
   return config;
