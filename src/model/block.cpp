@@ -89,7 +89,7 @@ OwnedTensor BlockRun::make(Slot slot, bool gradient) const {
   }
 }
 
-Block::Block(BlockShape shape, StageMask recompute) : shape_(std::move(shape)), stages_(block_stages(shape_)) {
+Block::Block(const BlockShape& shape, StageMask recompute) : shape_(shape), stages_(block_stages(shape_)) {
   // What the policy would keep; x always.
   SlotSet offered{Slot::x};
   SlotSet uses;

@@ -97,9 +97,9 @@ class Fields {
     const Json* value = get(key);
     return value ? value->boolean(at(key)) : otherwise;
   }
-  std::string string(std::string_view key, std::string otherwise) {
+  std::string string(std::string_view key, const std::string& otherwise) {
     const Json* value = get(key);
-    return value ? value->string(at(key)) : std::move(otherwise);
+    return value ? value->string(at(key)) : otherwise;
   }
   [[noreturn]] void unsupported(std::string_view key, std::string what, std::string fix = {}) const {
     throw Error(ErrorCode::unsupported, {.where = at(key), .what = std::move(what), .fix = std::move(fix)});

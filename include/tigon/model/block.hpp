@@ -169,7 +169,7 @@ std::vector<Stage> block_stages(const BlockShape& shape);
 class Block {
  public:
   // `recompute` names the stages whose results are dropped after forward.
-  Block(BlockShape shape, StageMask recompute);
+  Block(const BlockShape& shape, StageMask recompute);
 
   const BlockShape& shape() const noexcept { return shape_; }
   SlotSet kept() const noexcept { return kept_; }
