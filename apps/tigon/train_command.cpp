@@ -113,7 +113,6 @@ void run(Flags& flags) {
   TrainConfig train = flags.model.train_config();
   train.steps = flags.train.steps;
   train.seed = flags.train.seed;
-  train.clip = flags.train.clip;
   train.optimizer = flags.train.optimizer;
   train.schedule = flags.train.schedule;
   train.schedule.decay = decay_from_string(flags.schedule);
@@ -180,7 +179,6 @@ void add_train(CLI::App& app) {
   train->add_option("--beta1", flags->train.optimizer.beta1, "AdamW's")->capture_default_str();
   train->add_option("--beta2", flags->train.optimizer.beta2, "AdamW's")->capture_default_str();
   train->add_option("--eps", flags->train.optimizer.eps, "AdamW's")->capture_default_str();
-  train->add_option("--clip", flags->train.clip, "The largest norm of the gradient; 0: any")->capture_default_str();
   train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
       ->capture_default_str();
   train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");

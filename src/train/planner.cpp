@@ -37,8 +37,9 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
     // The sequences are measured while what stays is there, as they run.
     measure(plan.step, train, [&](const Context& ctx) {
       r.gradients.begin_step();
-      step.forward_backward(ctx, r, buffers, 0);
-      if (train.accumulate > 1) return;
+      const UpdateArgs args;
+      step.forward_backward(ctx, r, buffers, 0, train.memory.update_early ? &args : nullptr);
+      if (train.accumulate > 1 || train.memory.update_early) return;
       step.norm(ctx, r, buffers, 1.0);
       step.update(ctx, r, buffers, {});
     });
@@ -167,7 +168,13 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   TrainConfig lean = train;
   lean.memory.chunk.lean = true;
   suggest(lean, "--lean-loss", "the loss in panels of the vocabulary: a fourth product");
-  if (train.batch > 1) {
+  if (!train.memory.update_early && train.accumulate == 1) {
+    TrainConfig early = train;
+    early.memory.update_early = true;
+    early.clip = 0;
+    suggest(early, "--update-early --clip 0", "one layer's gradients at a time, updated in backward; no clipping");
+  }
+  if (train.batch > 1 && !train.memory.update_early) {
     TrainConfig micro = train;
     micro.accumulate *= micro.batch;
     micro.batch = 1;
