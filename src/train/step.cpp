@@ -112,8 +112,8 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuff
 
   OwnedTensor x = make("final.x", MemoryClass::activations), normed = make("final.normed", MemoryClass::activations);
   OwnedTensor rstd(ctx, "final.rstd", DType::f32, {tokens}, MemoryClass::activations);
-  const ops::AddRmsnormForward norm{.x = stream.out(),
-                                    .residual = stream.mid(),
+  const ops::AddRmsnormForward norm{.x = stream.out,
+                                    .residual = stream.mid,
                                     .weight = norm_weight,
                                     .residual_out = x,
                                     .y = normed,

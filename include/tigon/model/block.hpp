@@ -124,12 +124,12 @@ struct BlockValues {
 
 // The stream as a block leaves it: mid + out, not added yet. The next norm adds them, and then gives them back.
 struct StreamEnd {
-  BlockValues* values = nullptr;
+  Tensor mid{};
+  Tensor out{};
+  BlockValues* values = nullptr;  // whose they are
   bool keeps_mid = false;
 
   explicit operator bool() const noexcept { return values != nullptr; }
-  const Tensor& mid() const { return (*values)[Slot::mid]; }
-  const Tensor& out() const { return (*values)[Slot::out]; }
   void release() const;
 };
 
