@@ -57,3 +57,29 @@ install_cuda_packages() {
   build/cuda-packages/bin/pip install --quiet --disable-pip-version-check --no-deps "${packages[@]}"
   echo "${packages[*]}" >build/cuda-packages/done
 }
+
+# An environment in build/python with torch (this python3's own where it has one) and what building and testing need.
+install_python_environment() {
+  python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
+  python3 -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+    install_packages python3-dev
+  local packages=('scikit-build-core>=0.10' pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft) options=(--system-site-packages)
+  if ! python3 -c 'import torch' 2>/dev/null; then
+    packages+=('torch==2.13.0')
+    options=()
+  fi
+  if [ "$(cat build/python/done 2>/dev/null)" = "${packages[*]}" ]; then return 0; fi
+  say "Fetching ${packages[*]} into build/python"
+  python3 -m venv --clear "${options[@]}" build/python
+  build/python/bin/pip install --quiet --disable-pip-version-check "${packages[@]}"
+  echo "${packages[*]}" >build/python/done
+}
+
+# build_wheel <preset>: the Python package as build/wheel/tigon-*.whl, out of what the preset has compiled.
+build_wheel() {
+  local cuda=OFF
+  if [ "$1" = cuda ]; then cuda=ON; fi
+  rm -rf build/wheel
+  build/python/bin/pip wheel . --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel \
+    -C "build-dir=build/$1" -C "cmake.define.TIGON_CUDA=$cuda"
+}

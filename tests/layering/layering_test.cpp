@@ -39,6 +39,7 @@ const std::map<std::string, Room> kRooms = {
     {"storage", {{"include/tigon/storage", "src/storage"}, {"core", "json"}, {}}},
     {"train", {{"include/tigon/train", "src/train"}, {"core", "memory", "op headers", "json", "model", "storage"}, {}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {}}},
+    {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h"}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {}}},
     {"app", {{"apps/tigon"}, {"core", "memory", "op headers", "model", "storage", "train", "bench"}, {"CLI/"}}},
 };
@@ -47,7 +48,7 @@ const std::vector<std::string> kEverywhere = {"fmt/"};
 
 std::vector<fs::path> sources() {
   std::vector<fs::path> found;
-  for (const char* top : {"include", "src", "bench", "apps"}) {
+  for (const char* top : {"include", "src", "bench", "apps", "python"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
       const std::string extension = entry.path().extension();
       if (std::set<std::string>{".hpp", ".cpp", ".h", ".cuh", ".cu"}.contains(extension)) found.push_back(entry.path());

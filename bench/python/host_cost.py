@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What a forward + backward pair of each op costs the host, in microseconds, on tensors so small that nothing else counts.
+
+    bench/python/host_cost.py [--device cuda] [--iterations 2000] [--ops rms_norm swiglu …] [--profile rms_norm]
+
+As in a model, one backward serves many calls: each of BATCH calls has leaves of its own. On a GPU they are only launched,
+and waited for between the repeats; on a CPU one thread runs, and the tiny kernels are in the figures. Medians of the repeats;
+PyTorch eager and Liger (where it can be imported) run the same shapes.
+"""
+
+import argparse
+import cProfile
+import gc
+import pstats
+import statistics
+import time
+
+import torch
+from cases import CASES, available_peers, make_case
+from torch.autograd.graph import _engine_run_backward
+
+REPEATS = 7
+BATCH = 16
+
+
+def run_batch(cases, provider):
+    results, upstream, leaves = [], [], []
+    for case in cases:
+        results += case.functions[provider]()
+        upstream += case.upstream
+        leaves += case.inputs
+    # Without the checks of torch.autograd.backward, which a model pays once for its one loss.
+    _engine_run_backward(
+        tuple(results), tuple(upstream), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
+    for leaf in leaves:
+        leaf.grad = None
+
+
+def microseconds(cases, provider, iterations, synchronize):
+    figures = []
+    gc.disable()
+    for repeat in range(REPEATS + 1):
+        synchronize()
+        start = time.perf_counter()
+        for _ in range(iterations):
+            run_batch(cases, provider)
+        if repeat > 0:  # the first warms up
+            figures.append((time.perf_counter() - start) / (iterations * BATCH) * 1e6)
+    gc.enable()
+    return statistics.median(figures)
+
+
+def profile(cases, iterations):
+    run_batch(cases, "tigon")
+    profiler = cProfile.Profile()
+    profiler.enable()
+    for _ in range(iterations):
+        run_batch(cases, "tigon")
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--iterations", type=int, default=30, help=f"of {BATCH} pairs, in each of {REPEATS} repeats")
+    parser.add_argument("--ops", nargs="*", default=list(CASES))
+    parser.add_argument("--profile", metavar="OP", help="where one op's time goes, by function")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    synchronize = torch.cuda.synchronize if args.device == "cuda" else lambda: None
+    peers = available_peers(args.device)
+
+    def batch(op):
+        return [make_case(op, "tiny", args.device, args.dtype, peers) for _ in range(BATCH)]
+
+    if args.profile:
+        profile(batch(args.profile), args.iterations)
+        return
+    providers = ["tigon", "eager", *peers]
+    print(f"host µs of a forward + backward pair, {args.device}, {args.dtype}, torch {torch.__version__}\n")
+    print("| op | " + " | ".join(providers) + " |\n|---" + "|---" * len(providers) + "|")
+    for op in args.ops:
+        cases = batch(op)
+        cells = [
+            f"{microseconds(cases, provider, args.iterations, synchronize):.1f}"
+            if provider in cases[0].functions
+            else "–"
+            for provider in providers
+        ]
+        print(f"| {op} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "op.hpp"
+#include "torch_link.hpp"
+
+namespace tigon::python {
+
+namespace {
+
+PyObject* raise_status(int status) {
+  PyObject* type = PyExc_RuntimeError;
+  if (status == TIGON_INVALID_ARGUMENT) type = PyExc_ValueError;
+  if (status == TIGON_UNSUPPORTED) type = PyExc_NotImplementedError;
+  if (status == TIGON_OUT_OF_MEMORY) type = torch_link().out_of_memory_error;
+  PyErr_SetString(type, tigon_last_error());
+  return nullptr;
+}
+
+const char* device_name(const Place& place) { return place.device == TIGON_CUDA ? "cuda" : "cpu"; }
+
+// What a call gathers from its arguments beside the op's struct.
+struct Gathered {
+  Place place;
+  const char* first_tensor = nullptr;
+  std::vector<Ref> copies;
+};
+
+bool fill_tensor(const Field& field, PyObject* value, char* slot, Gathered* gathered) {
+  if (value == Py_None) return true;  // the defaults have it absent
+  TensorView view;
+  if (!view_tensor(value, field.name, field.use, &view, &gathered->copies)) return false;
+  if (gathered->first_tensor == nullptr) {
+    gathered->first_tensor = field.name;
+    gathered->place = view.place;
+  } else if (view.place != gathered->place) {
+    PyErr_Format(PyExc_ValueError, "'%s' is on %s:%d, but '%s' is on %s:%d: expected all tensors on one device",
+                 field.name, device_name(view.place), view.place.index, gathered->first_tensor,
+                 device_name(gathered->place), gathered->place.index);
+    return false;
+  }
+  std::memcpy(slot, &view.tensor, sizeof(view.tensor));
+  return true;
+}
+
+bool fill(const Field& field, PyObject* value, char* slot, Gathered* gathered) {
+  switch (field.kind) {
+    case Field::Kind::tensor: return fill_tensor(field, value, slot, gathered);
+    case Field::Kind::real: {
+      const double number = PyFloat_AsDouble(value);
+      std::memcpy(slot, &number, sizeof(number));
+      break;
+    }
+    case Field::Kind::int32: {
+      const auto number = static_cast<int32_t>(PyLong_AsLong(value));
+      std::memcpy(slot, &number, sizeof(number));
+      break;
+    }
+    case Field::Kind::int64: {
+      const int64_t number = PyLong_AsLongLong(value);
+      std::memcpy(slot, &number, sizeof(number));
+      break;
+    }
+  }
+  return PyErr_Occurred() == nullptr;
+}
+
+bool set_stream(tigon_context* context) {
+  const TorchLink& link = torch_link();
+  if (link.exchange != nullptr) {
+    return link.exchange->current_stream(dlpack::kCuda, context->device_index, &context->stream) == 0;
+  }
+  const Ref stream(PyObject_CallFunction(link.current_stream, "i", context->device_index));
+  if (!stream) return false;
+  context->stream = PyLong_AsVoidPtr(stream.get());
+  return context->stream != nullptr || PyErr_Occurred() == nullptr;
+}
+
+bool set_threads(tigon_context* context) {
+  const Ref threads(PyObject_CallObject(torch_link().num_threads, nullptr));
+  if (!threads) return false;
+  context->threads = static_cast<int32_t>(PyLong_AsLong(threads.get()));
+  return PyErr_Occurred() == nullptr;
+}
+
+// Scratch for one call. On a GPU it is a torch tensor, which torch's allocator keeps apart from other streams, and from
+// other graphs when recording.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { std::free(heap_); }
+
+  bool give(tigon_context* context, int64_t bytes) {
+    void* data = context->device == TIGON_CUDA ? torch_bytes(bytes, context->device_index) : heap_bytes(bytes);
+    if (data == nullptr) return false;
+    context->scratch = data;
+    context->scratch_bytes = bytes;
+    return true;
+  }
+
+ private:
+  void* torch_bytes(int64_t bytes, int32_t index) {
+    tensor_ = Ref(PyObject_CallFunction(torch_link().empty_bytes, "Li", static_cast<long long>(bytes), index));
+    TensorView view;
+    std::vector<Ref> no_copies;
+    if (!tensor_ || !view_tensor(tensor_.get(), "scratch", {1, true}, &view, &no_copies)) return nullptr;
+    return view.tensor.data;
+  }
+
+  void* heap_bytes(int64_t bytes) {
+    constexpr size_t kLine = 64;
+    heap_ = std::aligned_alloc(kLine, (static_cast<size_t>(bytes) + kLine - 1) / kLine * kLine);
+    if (heap_ == nullptr) PyErr_Format(PyExc_MemoryError, "the system refused %lld bytes of scratch", (long long)bytes);
+    return heap_;
+  }
+
+  Ref tensor_;
+  void* heap_ = nullptr;
+};
+
+}  // namespace
+
+PyObject* call(const Op& op, PyObject* const* args, Py_ssize_t count) {
+  if (static_cast<size_t>(count) != op.fields.size()) {
+    return PyErr_Format(PyExc_TypeError, "%s expects %zu arguments, got %zd", op.name, op.fields.size(), count);
+  }
+  alignas(std::max_align_t) char arguments[kLargestArguments];
+  std::memcpy(arguments, op.defaults, op.size);
+  Gathered gathered;
+  for (size_t i = 0; i < op.fields.size(); ++i) {
+    const Field& field = op.fields[i];
+    if (!fill(field, args[i], arguments + field.offset, &gathered)) return nullptr;
+  }
+  tigon_context context{};
+  context.struct_size = sizeof(context);
+  context.device = gathered.place.device;
+  context.device_index = gathered.place.index;
+  const bool cuda = context.device == TIGON_CUDA;
+  if (!(cuda ? set_stream(&context) : set_threads(&context))) return nullptr;
+
+  int64_t bytes = 0;
+  int status = op.scratch(&context, arguments, &bytes);
+  if (status != TIGON_OK) return raise_status(status);
+  Scratch scratch;
+  if (bytes > 0 && !scratch.give(&context, bytes)) return nullptr;
+  if (cuda) {  // only launches, which take less time than handing the interpreter over and back
+    status = op.run(&context, arguments);
+  } else {
+    Py_BEGIN_ALLOW_THREADS;
+    status = op.run(&context, arguments);
+    Py_END_ALLOW_THREADS;
+  }
+  if (status != TIGON_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
+}  // namespace tigon::python

@@ -1,0 +1,204 @@
+// Every op of the C ABI that the package calls, as a table. The order of an op's fields is the order of its Python
+// arguments.
+#include "op.hpp"
+
+namespace tigon::python {
+
+namespace {
+
+template <class Args, auto Run, auto Scratch>
+Op op(const char* name, const Args& defaults, std::span<const Field> fields) {
+  static_assert(sizeof(Args) <= kLargestArguments);
+  return {name,
+          &defaults,
+          sizeof(Args),
+          [](const tigon_context* context, const void* args) { return Run(context, static_cast<const Args*>(args)); },
+          [](const tigon_context* context, const void* args, int64_t* bytes) {
+            return Scratch(context, static_cast<const Args*>(args), bytes);
+          },
+          fields};
+}
+
+// Fields of the struct that is called Args where they are used. Tensors come with the rank that the op takes.
+#define TIGON_FIELD(kind, use, member) (Field{Field::Kind::kind, use, offsetof(Args, member), #member})
+#define TIGON_IN(rank, member) TIGON_FIELD(tensor, (TensorUse{rank, false}), member)
+#define TIGON_OUT(rank, member) TIGON_FIELD(tensor, (TensorUse{rank, true}), member)
+#define TIGON_REAL(member) TIGON_FIELD(real, TensorUse{}, member)
+#define TIGON_INT32(member) TIGON_FIELD(int32, TensorUse{}, member)
+#define TIGON_INT64(member) TIGON_FIELD(int64, TensorUse{}, member)
+
+Op rmsnorm_forward() {
+  using Args = tigon_rmsnorm_forward_args;
+  static const Args defaults = TIGON_RMSNORM_FORWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, x),  TIGON_IN(1, weight), TIGON_OUT(2, y),     TIGON_OUT(1, rstd),
+                                 TIGON_REAL(eps), TIGON_REAL(offset),  TIGON_INT32(casting)};
+  return op<Args, tigon_rmsnorm_forward, tigon_rmsnorm_forward_scratch>("rmsnorm_forward", defaults, fields);
+}
+
+Op rmsnorm_backward() {
+  using Args = tigon_rmsnorm_backward_args;
+  static const Args defaults = TIGON_RMSNORM_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, dy),  TIGON_IN(2, x),        TIGON_IN(1, weight), TIGON_IN(1, rstd),
+                                 TIGON_OUT(2, dx), TIGON_OUT(1, dweight), TIGON_REAL(offset),  TIGON_INT32(casting)};
+  return op<Args, tigon_rmsnorm_backward, tigon_rmsnorm_backward_scratch>("rmsnorm_backward", defaults, fields);
+}
+
+Op add_rmsnorm_forward() {
+  using Args = tigon_add_rmsnorm_forward_args;
+  static const Args defaults = TIGON_ADD_RMSNORM_FORWARD_INIT;
+  static const Field fields[] = {
+      TIGON_IN(2, x),     TIGON_IN(2, residual), TIGON_IN(1, weight), TIGON_OUT(2, residual_out), TIGON_OUT(2, y),
+      TIGON_OUT(1, rstd), TIGON_REAL(eps),       TIGON_REAL(offset),  TIGON_INT32(casting)};
+  return op<Args, tigon_add_rmsnorm_forward, tigon_add_rmsnorm_forward_scratch>("add_rmsnorm_forward", defaults,
+                                                                                fields);
+}
+
+Op add_rmsnorm_backward() {
+  using Args = tigon_add_rmsnorm_backward_args;
+  static const Args defaults = TIGON_ADD_RMSNORM_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, dy),       TIGON_IN(2, dresidual_out), TIGON_IN(2, residual_out),
+                                 TIGON_IN(1, weight),   TIGON_IN(1, rstd),          TIGON_OUT(2, dx),
+                                 TIGON_OUT(1, dweight), TIGON_REAL(offset),         TIGON_INT32(casting)};
+  return op<Args, tigon_add_rmsnorm_backward, tigon_add_rmsnorm_backward_scratch>("add_rmsnorm_backward", defaults,
+                                                                                  fields);
+}
+
+Op layernorm_forward() {
+  using Args = tigon_layernorm_forward_args;
+  static const Args defaults = TIGON_LAYERNORM_FORWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, x),     TIGON_IN(1, weight), TIGON_IN(1, bias), TIGON_OUT(2, y),
+                                 TIGON_OUT(1, mean), TIGON_OUT(1, rstd),  TIGON_REAL(eps)};
+  return op<Args, tigon_layernorm_forward, tigon_layernorm_forward_scratch>("layernorm_forward", defaults, fields);
+}
+
+Op layernorm_backward() {
+  using Args = tigon_layernorm_backward_args;
+  static const Args defaults = TIGON_LAYERNORM_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, dy),   TIGON_IN(2, x),   TIGON_IN(1, weight),   TIGON_IN(1, mean),
+                                 TIGON_IN(1, rstd), TIGON_OUT(2, dx), TIGON_OUT(1, dweight), TIGON_OUT(1, dbias)};
+  return op<Args, tigon_layernorm_backward, tigon_layernorm_backward_scratch>("layernorm_backward", defaults, fields);
+}
+
+template <auto Run, auto Scratch>
+Op rope(const char* name) {
+  using Args = tigon_rope_args;
+  static const Args defaults = TIGON_ROPE_INIT;
+  static const Field fields[] = {TIGON_IN(4, q),   TIGON_IN(4, k),   TIGON_OUT(4, q_out),    TIGON_OUT(4, k_out),
+                                 TIGON_IN(2, cos), TIGON_IN(2, sin), TIGON_IN(2, positions), TIGON_INT64(rotary_dim)};
+  return op<Args, Run, Scratch>(name, defaults, fields);
+}
+
+Op swiglu_forward() {
+  using Args = tigon_swiglu_forward_args;
+  static const Args defaults = TIGON_SWIGLU_FORWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, a), TIGON_IN(2, b), TIGON_OUT(2, c)};
+  return op<Args, tigon_swiglu_forward, tigon_swiglu_forward_scratch>("swiglu_forward", defaults, fields);
+}
+
+Op swiglu_backward() {
+  using Args = tigon_swiglu_backward_args;
+  static const Args defaults = TIGON_SWIGLU_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, dc), TIGON_IN(2, a), TIGON_IN(2, b), TIGON_OUT(2, da), TIGON_OUT(2, db)};
+  return op<Args, tigon_swiglu_backward, tigon_swiglu_backward_scratch>("swiglu_backward", defaults, fields);
+}
+
+Op geglu_forward() {
+  using Args = tigon_geglu_forward_args;
+  static const Args defaults = TIGON_GEGLU_FORWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, a), TIGON_IN(2, b), TIGON_OUT(2, c), TIGON_INT32(gelu)};
+  return op<Args, tigon_geglu_forward, tigon_geglu_forward_scratch>("geglu_forward", defaults, fields);
+}
+
+Op geglu_backward() {
+  using Args = tigon_geglu_backward_args;
+  static const Args defaults = TIGON_GEGLU_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, dc),  TIGON_IN(2, a),   TIGON_IN(2, b),
+                                 TIGON_OUT(2, da), TIGON_OUT(2, db), TIGON_INT32(gelu)};
+  return op<Args, tigon_geglu_backward, tigon_geglu_backward_scratch>("geglu_backward", defaults, fields);
+}
+
+// The options of a loss, in the order of python/tigon/ops/_loss.py.
+#define TIGON_LOSS_OPTIONS                                                                            \
+  TIGON_INT64(options.ignore_index), TIGON_REAL(options.label_smoothing), TIGON_REAL(options.z_loss), \
+      TIGON_REAL(options.softcap), TIGON_INT32(options.reduction)
+#define TIGON_LOSS_OUTPUTS \
+  TIGON_OUT(1, out.loss), TIGON_OUT(1, out.z_loss), TIGON_OUT(1, out.accuracy), TIGON_OUT(1, out.predicted)
+
+Op cross_entropy_forward() {
+  using Args = tigon_cross_entropy_forward_args;
+  static const Args defaults = TIGON_CROSS_ENTROPY_FORWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, logits), TIGON_IN(1, target), TIGON_IN(1, class_weight),
+                                 TIGON_LOSS_OPTIONS,  TIGON_LOSS_OUTPUTS,  TIGON_OUT(1, out.lse)};
+  return op<Args, tigon_cross_entropy_forward, tigon_cross_entropy_forward_scratch>("cross_entropy_forward", defaults,
+                                                                                    fields);
+}
+
+Op cross_entropy_backward() {
+  using Args = tigon_cross_entropy_backward_args;
+  static const Args defaults = TIGON_CROSS_ENTROPY_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(1, dloss),        TIGON_IN(2, logits), TIGON_IN(1, target),
+                                 TIGON_IN(1, class_weight), TIGON_IN(1, lse),    TIGON_LOSS_OPTIONS,
+                                 TIGON_OUT(2, dlogits)};
+  return op<Args, tigon_cross_entropy_backward, tigon_cross_entropy_backward_scratch>("cross_entropy_backward",
+                                                                                      defaults, fields);
+}
+
+template <auto Run, auto Scratch>
+Op fused_linear_cross_entropy(const char* name) {
+  using Args = tigon_fused_linear_cross_entropy_args;
+  static const Args defaults = TIGON_FUSED_LINEAR_CROSS_ENTROPY_INIT;
+  static const Field fields[] = {TIGON_IN(2, x),
+                                 TIGON_IN(2, weight),
+                                 TIGON_IN(1, bias),
+                                 TIGON_IN(1, target),
+                                 TIGON_IN(1, class_weight),
+                                 TIGON_IN(1, token_scale),
+                                 TIGON_IN(1, dloss),
+                                 TIGON_LOSS_OPTIONS,
+                                 TIGON_INT64(chunk.tokens),
+                                 TIGON_INT64(chunk.budget_bytes),
+                                 TIGON_INT32(chunk.lean),
+                                 TIGON_LOSS_OUTPUTS,
+                                 TIGON_OUT(2, dx),
+                                 TIGON_OUT(2, dweight),
+                                 TIGON_OUT(1, dbias)};
+  return op<Args, Run, Scratch>(name, defaults, fields);
+}
+
+Op scale() {
+  using Args = tigon_scale_args;
+  static const Args defaults = TIGON_SCALE_INIT;
+  static const Field fields[] = {TIGON_OUT(1, x), TIGON_IN(1, factor)};
+  return op<Args, tigon_scale, tigon_scale_scratch>("scale", defaults, fields);
+}
+
+}  // namespace
+
+std::span<const Op> ops() {
+  static const Op all[] = {
+      rmsnorm_forward(),
+      rmsnorm_backward(),
+      add_rmsnorm_forward(),
+      add_rmsnorm_backward(),
+      layernorm_forward(),
+      layernorm_backward(),
+      rope<tigon_rope_forward, tigon_rope_forward_scratch>("rope_forward"),
+      rope<tigon_rope_backward, tigon_rope_backward_scratch>("rope_backward"),
+      swiglu_forward(),
+      swiglu_backward(),
+      geglu_forward(),
+      geglu_backward(),
+      cross_entropy_forward(),
+      cross_entropy_backward(),
+      fused_linear_cross_entropy<tigon_fused_linear_cross_entropy_forward,
+                                 tigon_fused_linear_cross_entropy_forward_scratch>(
+          "fused_linear_cross_entropy_forward"),
+      fused_linear_cross_entropy<tigon_fused_linear_cross_entropy_backward,
+                                 tigon_fused_linear_cross_entropy_backward_scratch>(
+          "fused_linear_cross_entropy_backward"),
+      scale(),
+  };
+  return all;
+}
+
+}  // namespace tigon::python

@@ -1,0 +1,147 @@
+"""Tigon's ops behind the arguments of Liger's dispatcher.
+
+What Liger's arguments choose about the way of computing (``in_place``, ``row_mode``, ``mode``, …) has nothing to choose here.
+"""
+
+from typing import Any
+
+import torch
+
+from tigon import ops
+from tigon.ops import CrossEntropyOutput
+from tigon.transformers import functional
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    eps: float,
+    offset: float = 0.0,
+    casting_mode: str = "llama",
+    in_place: bool = False,
+    row_mode: bool | None = None,
+    *,
+    mode: str | None = None,
+) -> torch.Tensor:
+    """[..., hidden] -> the same."""
+    return ops.rms_norm(x, weight, eps, offset, casting_mode)
+
+
+def fused_add_rms_norm(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor | None,
+    eps: float,
+    offset: float = 0.0,
+    casting_mode: str = "llama",
+    in_place: bool = False,
+    *,
+    mode: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """[..., hidden] twice -> (norm of the sum, the sum)."""
+    return ops.fused_add_rms_norm(x, residual, weight, eps, offset, casting_mode)
+
+
+def layer_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+    *,
+    mode: str | None = None,
+) -> torch.Tensor:
+    """[..., hidden] -> the same."""
+    return ops.layer_norm(x, weight, bias, eps)
+
+
+def swiglu(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    gate_multiplier: float = 1.0,
+    down_multiplier: float = 1.0,
+    *,
+    mode: str | None = None,
+) -> torch.Tensor:
+    """silu(a·gate_multiplier)·b·down_multiplier; [..., features]."""
+    if gate_multiplier != 1.0:
+        a = a * gate_multiplier
+    c = ops.swiglu(a, b)
+    return c if down_multiplier == 1.0 else c * down_multiplier
+
+
+def packed_swiglu(gate_up: torch.Tensor, in_place: bool = False) -> torch.Tensor:
+    """The gate and the other factor side by side: [..., 2·features] -> [..., features]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return ops.swiglu(gate, up)
+
+
+def geglu(a: torch.Tensor, b: torch.Tensor, *, mode: str | None = None) -> torch.Tensor:
+    """gelu(a)·b with the tanh form of gelu; [..., features]."""
+    return ops.geglu(a, b)
+
+
+def rope(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    position_ids: torch.Tensor | None = None,
+    unsqueeze_dim: int = 1,
+    rotary_dim: int | None = None,
+    *,
+    mode: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q, k: [batch, heads, seq, D] whatever unsqueeze_dim says, as in Liger."""
+    return functional.tigon_rope(q, k, cos, sin, None, 1, rotary_dim)
+
+
+def cross_entropy(
+    input: torch.Tensor, target: torch.Tensor, *options: Any, mode: str | None = None, **named: Any
+) -> CrossEntropyOutput:
+    """Options as in tigon.ops.cross_entropy; always the four results."""
+    return _four(ops.cross_entropy(input, target, *options, **named))
+
+
+def fused_linear_cross_entropy(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    target: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    ce_weight: torch.Tensor | None = None,
+    ignore_index: int = -100,
+    lse_square_scale: float = 0.0,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    softcap: float | None = None,
+    return_z_loss: bool = False,
+    accum_dtype: torch.dtype | None = None,
+    use_token_scaling: bool = False,
+    return_token_accuracy: bool = False,
+    return_predicted_tokens: bool = False,
+    *_how_liger_computes: Any,
+    mode: str | None = None,
+) -> CrossEntropyOutput:
+    """Options as in tigon.ops.linear_cross_entropy; always the four results."""
+    return _four(
+        ops.linear_cross_entropy(
+            input,
+            weight,
+            target,
+            bias,
+            ce_weight,
+            ignore_index,
+            lse_square_scale,
+            label_smoothing,
+            reduction,
+            softcap,
+            return_z_loss,
+            accum_dtype,
+            use_token_scaling,
+            return_token_accuracy,
+            return_predicted_tokens,
+        )
+    )
+
+
+def _four(result: torch.Tensor | CrossEntropyOutput) -> CrossEntropyOutput:
+    return CrossEntropyOutput(result) if isinstance(result, torch.Tensor) else result

@@ -1,0 +1,28 @@
+"""The ops as functions with gradients, for any leading batch dimensions.
+
+Each computes in f32 (in f64 for f64 tensors, on the CPU) whatever its storage type, gives the same bits on every run, reads
+its inputs only, and computes the gradients that are asked for.
+"""
+
+from tigon.ops._chunk import Chunk
+from tigon.ops._loss import CrossEntropyOutput
+from tigon.ops.cross_entropy import cross_entropy
+from tigon.ops.fused_add_rms_norm import fused_add_rms_norm
+from tigon.ops.gated import geglu, swiglu
+from tigon.ops.layer_norm import layer_norm
+from tigon.ops.linear_cross_entropy import linear_cross_entropy
+from tigon.ops.rms_norm import rms_norm
+from tigon.ops.rope import rope
+
+__all__ = [
+    "Chunk",
+    "CrossEntropyOutput",
+    "cross_entropy",
+    "fused_add_rms_norm",
+    "geglu",
+    "layer_norm",
+    "linear_cross_entropy",
+    "rms_norm",
+    "rope",
+    "swiglu",
+]

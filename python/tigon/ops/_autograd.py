@@ -1,0 +1,60 @@
+"""What the autograd functions of the ops share: clear refusals of what is not differentiable twice or forward."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+
+Gradients = tuple[torch.Tensor | None, ...]
+
+
+class _RefuseSecondDerivative(torch.autograd.Function):
+    """Hands gradients on as functions of what they were computed from, and explains itself when differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, op: str, gradients: Gradients, *_: torch.Tensor) -> Gradients:
+        ctx.op = op
+        return gradients
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Gradients:
+        raise NotImplementedError(
+            f"tigon's {ctx.op} has no second derivative. For a gradient penalty or a Hessian use PyTorch's own op there."
+        )
+
+
+def first_order_only(op: str) -> Callable[[Callable[..., Gradients]], Callable[..., Gradients]]:
+    """Lets a backward run under create_graph=True, but its gradients refuse to be differentiated again."""
+
+    def decorate(backward: Callable[..., Gradients]) -> Callable[..., Gradients]:
+        @functools.wraps(backward)
+        def once(ctx: Any, *upstream: torch.Tensor) -> Gradients:
+            if not torch.is_grad_enabled():
+                return backward(ctx, *upstream)
+            variables = [t for t in (*upstream, *ctx.saved_tensors) if t is not None and t.requires_grad]
+            with torch.no_grad():
+                gradients = backward(ctx, *upstream)
+            if not variables:
+                return gradients
+            return cast(Gradients, _RefuseSecondDerivative.apply(op, gradients, *variables))
+
+        return once
+
+    return decorate
+
+
+class FirstOrderFunction(torch.autograd.Function):
+    """An autograd function without forward-mode derivatives, which says so."""
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError(
+            "tigon's ops have no forward-mode derivatives (torch.autograd.forward_ad, torch.func.jvp). Use reverse mode "
+            "(backward, torch.autograd.grad), or PyTorch's own op there."
+        )
+
+    @classmethod
+    def call(cls) -> Callable[..., Any]:
+        """``apply`` without what it does for torch.func transforms, which never get here (_route.py)."""
+        return cast(Callable[..., Any], super(torch.autograd.Function, cls).apply)  # type: ignore[misc]

@@ -1,0 +1,90 @@
+"""What the two cross entropies share: their options, their outputs, and how those are allocated."""
+
+from typing import NamedTuple
+
+import torch
+
+from tigon.ops._tensors import statistic_dtype
+
+_REDUCTION = {"mean": 0, "sum": 1, "none": 2}  # tigon_reduction
+NO_REDUCTION = _REDUCTION["none"]
+
+
+class CrossEntropyOutput(NamedTuple):
+    """A loss and what was asked for beside it (else None). Only the loss has a gradient."""
+
+    loss: torch.Tensor
+    z_loss: torch.Tensor | None = None
+    token_accuracy: torch.Tensor | None = None
+    predicted_tokens: torch.Tensor | None = None
+
+
+class LossOptions(NamedTuple):
+    """In the order of TIGON_LOSS_OPTIONS in python/binding/ops.cpp."""
+
+    ignore_index: int
+    label_smoothing: float
+    z_loss: float
+    softcap: float
+    reduction: int
+
+
+LOSS_OPTIONS_SCHEMA = "int ignore_index, float label_smoothing, float z_loss, float softcap, int reduction"
+
+
+class Reported(NamedTuple):
+    """Which outputs beside the loss are wanted."""
+
+    z_loss: bool
+    token_accuracy: bool
+    predicted_tokens: bool
+
+
+REPORTED_SCHEMA = "bool return_z_loss, bool return_token_accuracy, bool return_predicted_tokens"
+
+
+def loss_options(
+    ignore_index: int, label_smoothing: float, lse_square_scale: float, softcap: float | None, reduction: str
+) -> LossOptions:
+    """The options as the kernels take them."""
+    if reduction not in _REDUCTION:
+        raise ValueError(f"reduction is {reduction!r}: expected one of {', '.join(map(repr, _REDUCTION))}")
+    if softcap is not None and softcap <= 0:
+        raise ValueError(f"softcap is {softcap}: expected a positive number, or None for no cap")
+    return LossOptions(ignore_index, label_smoothing, lse_square_scale, softcap or 0.0, _REDUCTION[reduction])
+
+
+def class_weight(weight: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
+    """Weights of the classes in the type of losses. They get no gradient."""
+    if weight is None:
+        return None
+    if weight.requires_grad:
+        raise NotImplementedError("class weights get no gradient: pass them detached")
+    return weight.to(statistic_dtype(like))
+
+
+def empty_outputs(
+    like: torch.Tensor, target: torch.Tensor, reduction: int, reported: Reported
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Loss, z-loss, accuracy (scalars, or target's shape without reduction) and predicted tokens (target's shape)."""
+    shape = target.shape if reduction == NO_REDUCTION else ()
+    dtype, device = statistic_dtype(like), like.device
+
+    def values(wanted: bool) -> torch.Tensor | None:
+        return torch.empty(shape, dtype=dtype, device=device) if wanted else None
+
+    return (
+        torch.empty(shape, dtype=dtype, device=device),
+        values(reported.z_loss),
+        values(reported.token_accuracy),
+        torch.empty(target.shape, dtype=torch.int64, device=device) if reported.predicted_tokens else None,
+    )
+
+
+def as_result(outputs: tuple[torch.Tensor | None, ...], reported: Reported) -> torch.Tensor | CrossEntropyOutput:
+    """The loss alone, or all four places where anything beside it was asked for."""
+    loss, *others = outputs
+    assert loss is not None
+    if not any(reported):
+        return loss
+    return CrossEntropyOutput(loss, *(t if wanted else None for t, wanted in zip(others, reported, strict=True)))

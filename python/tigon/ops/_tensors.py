@@ -1,0 +1,25 @@
+"""Types of the tensors that ops allocate or convert."""
+
+import torch
+
+
+def statistic_dtype(x: torch.Tensor) -> torch.dtype:
+    """The type of losses, means and other statistics: f32, or f64 where an op runs in f64."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def as_parameter(parameter: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor | None:
+    """A weight or bias in a type that kernels take beside ``x``: x's own, or f32. The gradient is cast back."""
+    if parameter is None or parameter.dtype == x.dtype:
+        return parameter
+    return parameter.to(statistic_dtype(x))
+
+
+def empty_rows(x: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor of x's shape, type and device, whatever x's strides."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def empty_statistic(x: torch.Tensor) -> torch.Tensor:
+    """One value per row of x, as [tokens]: torch parses one number much faster than a shape."""
+    return torch.empty(x.shape[:-1].numel(), dtype=statistic_dtype(x), device=x.device)

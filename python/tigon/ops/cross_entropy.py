@@ -1,0 +1,134 @@
+"""Cross entropy of given logits."""
+
+from typing import Any
+
+import torch
+
+from tigon import _native
+from tigon.ops._autograd import Gradients
+from tigon.ops._differentiable import Recipe, differentiable
+from tigon.ops._loss import (
+    LOSS_OPTIONS_SCHEMA,
+    REPORTED_SCHEMA,
+    CrossEntropyOutput,
+    LossOptions,
+    Reported,
+    as_result,
+    class_weight,
+    empty_outputs,
+    loss_options,
+)
+from tigon.ops._tensors import empty_rows, empty_statistic
+
+
+def cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    ignore_index: int = -100,
+    lse_square_scale: float = 0.0,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    softcap: float | None = None,
+    return_z_loss: bool = False,
+    return_token_accuracy: bool = False,
+    return_predicted_tokens: bool = False,
+    in_place: bool = False,
+) -> torch.Tensor | CrossEntropyOutput:
+    """The loss of logits ``input`` [..., V] for ``target`` [...] (i32 or i64): a f32 scalar, or [...] without reduction.
+
+    The classes are the last dimension. With x' = softcap·tanh(x/softcap), per token
+    (1-s)·w_y·(lse - x'_y) + (s/V)·Σ_j w_j·(lse - x'_j) + lse_square_scale·lse²; "mean" divides by Σ w_y over the targets
+    that are not ignore_index (the last term by their number) and is 0 where all are ignored. A target outside [0, V) is a
+    ValueError on the CPU; on a GPU, which is not waited for, it makes the loss NaN.
+
+    Asked for more than the loss, returns a CrossEntropyOutput of four. ``in_place`` lets backward write the gradient over
+    the logits, which saves their size in memory and allows one backward only; the logits must be the contiguous result of
+    another op that does not itself need them for its gradient.
+    """
+    if in_place and input.is_leaf and input.requires_grad:
+        raise ValueError("in_place would overwrite a leaf tensor with its own gradient: pass in_place=False")
+    if in_place and not input.is_contiguous():
+        raise ValueError("in_place needs contiguous logits: pass input.contiguous(), or in_place=False")
+    reported = Reported(return_z_loss, return_token_accuracy, return_predicted_tokens)
+    options = loss_options(ignore_index, label_smoothing, lse_square_scale, softcap, reduction)
+    return as_result(
+        _cross_entropy(input, target, class_weight(weight, input), in_place, *options, *reported), reported
+    )
+
+
+def _forward(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    in_place: bool,
+    *rest: Any,
+    run: Any = _native.cross_entropy_forward,
+) -> Gradients:
+    options, reported = LossOptions(*rest[:5]), Reported(*rest[5:])
+    outputs = empty_outputs(logits, target, options.reduction, reported)
+    lse = empty_statistic(logits)
+    run(logits, target, weight, *options, *outputs, lse)
+    return (*outputs, lse)
+
+
+def _backward(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    lse: torch.Tensor,
+    *options: Any,
+    run: Any = _native.cross_entropy_backward,
+) -> Gradients:
+    dlogits = empty_rows(logits)
+    run(dloss, logits, target, weight, lse, *options, dlogits)
+    return (dlogits,)
+
+
+def _overwrite(dloss: torch.Tensor, logits: torch.Tensor, *rest: Any) -> torch.Tensor:
+    _native.cross_entropy_backward(dloss, logits, *rest, logits)
+    torch.autograd.graph.increment_version(logits)  # whoever else saved these logits must not use them any more
+    return logits.detach()
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    logits, target, weight, ctx.in_place, *rest = inputs
+    ctx.options, ctx.reported = rest[:5], rest[5:]
+    ctx.overwritten = False
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*(t for t in output[1:4] if t is not None))
+    ctx.save_for_backward(logits, target, weight, output[4])
+
+
+def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
+    nothing = (None,) * (3 + len(ctx.options) + len(ctx.reported))
+    if ctx.overwritten:
+        raise RuntimeError(
+            "cross_entropy(in_place=True) has overwritten its logits with their gradient in the first backward, so there "
+            "can be no second one. Pass in_place=False to call backward more than once."
+        )
+    if upstream[0] is None or not ctx.needs_input_grad[0]:
+        return None, *nothing
+    if ctx.in_place and backward is _backward:
+        saved = ctx.saved_tensors
+        ctx.overwritten = True
+        return _overwrite(upstream[0], *saved, *ctx.options), *nothing
+    return *backward(upstream[0], *ctx.saved_tensors, *ctx.options), *nothing
+
+
+_cross_entropy = differentiable(
+    Recipe(
+        name="cross_entropy",
+        forward=_forward,
+        schema=f"(Tensor logits, Tensor target, Tensor? weight, bool in_place, {LOSS_OPTIONS_SCHEMA}, {REPORTED_SCHEMA})"
+        " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+        backward=_backward,
+        backward_schema=f"(Tensor dloss, Tensor logits, Tensor target, Tensor? weight, Tensor lse, {LOSS_OPTIONS_SCHEMA})"
+        " -> Tensor",
+        tensors=3,
+        results=4,
+        save=_save,
+        gradients=_gradients,
+    )
+)

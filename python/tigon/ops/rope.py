@@ -1,0 +1,121 @@
+"""Rotary position embedding of queries and keys, in one pass."""
+
+from typing import Any
+
+import torch
+
+from tigon import _native
+from tigon.ops._autograd import Gradients
+from tigon.ops._differentiable import Recipe, differentiable
+from tigon.ops._tensors import as_parameter
+
+
+def rope(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    position_ids: torch.Tensor | None = None,
+    unsqueeze_dim: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Rotates the pairs (d, d + rotary/2) of q and k by the angles of cos and sin; returns (q, k) of the inputs' types.
+
+    q: [batch, heads, seq, D] and k the same with its own heads (or None), where unsqueeze_dim is 1; where it is 2,
+    [batch, seq, heads, D]. Any strides, in and out alike: Hugging Face's transposed views are not copied.
+    cos, sin: [1 or batch, seq, rotary], a row per token, as Hugging Face passes them; a rotary below D leaves the rest
+    of D unchanged. Or [positions, rotary], of which position_ids [1 or batch, seq] choose the rows (without them row s
+    serves position s). With a row per token there is nothing to choose, and position_ids are not used. cos and sin
+    get no gradients.
+    """
+    if unsqueeze_dim not in (1, 2):
+        raise ValueError(f"unsqueeze_dim is {unsqueeze_dim}: expected 1 (q is [batch, heads, seq, D]) or 2")
+    if cos.requires_grad or sin.requires_grad:
+        raise NotImplementedError("tigon.ops.rope has no gradients of cos and sin: pass them detached")
+    if unsqueeze_dim == 2:
+        q, k = q.transpose(1, 2), None if k is None else k.transpose(1, 2)
+    positions = None
+    if cos.dim() == 2:
+        if position_ids is None:
+            cos, sin = cos[: q.shape[2]], sin[: q.shape[2]]
+        else:
+            positions = position_ids.expand(q.shape[0], q.shape[2]).contiguous()
+    q_out, k_out = _rope(q, k, as_parameter(cos, q), as_parameter(sin, q), positions)
+    if k is None:
+        k_out = None
+    if unsqueeze_dim == 2:
+        q_out, k_out = q_out.transpose(1, 2), None if k_out is None else k_out.transpose(1, 2)
+    return q_out, k_out
+
+
+def _empty_heads(x: torch.Tensor | None) -> torch.Tensor | None:
+    """Of x's shape and strides, as far as they leave D without gaps."""
+    if x is None:
+        return None
+    return torch.empty_like(x, memory_format=torch.preserve_format if x.stride(-1) == 1 else torch.contiguous_format)
+
+
+def _rotate(
+    run: Any,
+    q: torch.Tensor | None,
+    k: torch.Tensor | None,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor | None,
+) -> Gradients:
+    q_out, k_out = _empty_heads(q), _empty_heads(k)
+    tables = (cos, sin, positions, cos.shape[-1])
+    if q is None:
+        run(k, None, k_out, None, *tables)
+    else:
+        run(q, k, q_out, k_out, *tables)
+    return q_out, k_out
+
+
+def _forward(
+    q: torch.Tensor,
+    k: torch.Tensor | None,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor | None,
+    run: Any = _native.rope_forward,
+) -> Gradients:
+    return _rotate(run, q, k, cos, sin, positions)
+
+
+def _backward(
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor | None,
+    dq: torch.Tensor | None,
+    dk: torch.Tensor | None,
+    run: Any = _native.rope_backward,
+) -> Gradients:
+    return _rotate(run, dq, dk, cos, sin, positions)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    _, _, cos, sin, positions = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(cos, sin, positions)
+
+
+def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
+    dq, dk = (g if needed else None for g, needed in zip(upstream, ctx.needs_input_grad[:2], strict=True))
+    if dq is None and dk is None:
+        return None, None, None, None, None
+    return (*backward(*ctx.saved_tensors, dq, dk), None, None, None)
+
+
+_rope = differentiable(
+    Recipe(
+        name="rope",
+        forward=_forward,
+        schema="(Tensor q, Tensor? k, Tensor cos, Tensor sin, Tensor? positions) -> (Tensor, Tensor)",
+        backward=_backward,
+        backward_schema="(Tensor cos, Tensor sin, Tensor? positions, Tensor? dq, Tensor? dk) -> (Tensor, Tensor)",
+        tensors=5,
+        results=2,
+        save=_save,
+        gradients=_gradients,
+    )
+)

@@ -1,0 +1,100 @@
+"""The ops as torch.library operators: what torch.compile and its kin see."""
+
+import pytest
+import torch
+from comparing import as_tuple
+from op_cases import NAMES, make
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@pytest.fixture(params=NAMES)
+def case(request, device):
+    return make(request.param, device)
+
+
+class Watching(TorchDispatchMode):
+    """Any dispatch mode makes calls go through the operators; this one notes Tigon's."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "tigon":
+            self.calls.append((function, args))
+        return function(*args, **(kwargs or {}))
+
+
+def weighed(results):
+    return sum((r * (i + 1.5)).sin().sum() for i, r in enumerate(as_tuple(results)))
+
+
+def test_operators_keep_their_promises(case):
+    torch.library.opcheck(case.operator, case.arguments)
+    frozen = tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in case.arguments)
+    torch.library.opcheck(case.operator, frozen)
+
+
+def test_backward_operators_keep_their_promises(case):
+    """Recorded from a real backward, so that their arguments are those that occur."""
+    with Watching() as watching:
+        torch.autograd.grad(weighed(case.function(*case.leaves)), case.leaves)
+    recorded = [call for call in watching.calls if "backward" in call[0].name()]
+    assert recorded or case.name == "linear_cross_entropy_mean"  # whose forward has the gradients
+    for operator, arguments in recorded:
+        torch.library.opcheck(operator, tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in arguments))
+
+
+def test_the_operator_gives_what_the_function_gives(case):
+    want = torch.autograd.grad(weighed(case.function(*case.leaves)), case.leaves)
+    with Watching() as watching:
+        results = case.function(*case.leaves)
+        got = torch.autograd.grad(weighed(results), case.leaves)
+    assert watching.calls
+    assert all(map(torch.equal, as_tuple(results), as_tuple(case.function(*case.leaves))))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_compiles_whole(case, dynamic):
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda *leaves: weighed(case.function(*(2 * leaf for leaf in leaves))), fullgraph=True, dynamic=dynamic
+    )
+    got = torch.autograd.grad(compiled(*case.leaves), case.leaves)
+    want = torch.autograd.grad(weighed(case.function(*(2 * leaf for leaf in case.leaves))), case.leaves)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            compiled(*case.leaves), weighed(case.function(*(2 * leaf for leaf in case.leaves))), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_one_graph_with_the_op_in_it(case):
+    """No break, and the op is not taken apart."""
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    torch.compile(lambda *leaves: case.function(*leaves), backend=backend, fullgraph=True)(*case.leaves)
+    assert len(graphs) == 1
+    assert any("tigon" in str(node.target) for node in graphs[0].graph.nodes)
+
+
+def test_fakes_and_meta_tensors(case):
+    real = as_tuple(case.function(*case.leaves))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = as_tuple(case.function(*(mode.from_tensor(leaf) for leaf in case.leaves)))
+    for r, f in zip(real, fakes, strict=True):
+        assert (r.shape, r.stride(), r.dtype, r.device) == (f.shape, f.stride(), f.dtype, f.device)
+
+
+def test_meta_norm():
+    import tigon
+
+    x = torch.empty(3, 8, device="meta")
+    assert tigon.ops.rms_norm(x, torch.empty(8, device="meta")).shape == (3, 8)
