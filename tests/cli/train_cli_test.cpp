@@ -161,7 +161,7 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   constexpr int kSteps = 160, kKills = 15;
   const Folder folder;
   const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output";
-  const auto run_to_end = [&](std::vector<std::string> arguments) {
+  const auto run_to_end = [&](const std::vector<std::string>& arguments) {
     int status = 0;
     waitpid(start(arguments, output), &status, 0);
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << bytes_of(output);
