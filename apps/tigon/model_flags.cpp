@@ -49,6 +49,11 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_flag("--liger-chunk", liger_chunk, "Chunks by Liger's rule");
   command.add_flag("--lean-loss", lean_loss,
                    "The fused loss in panels of the vocabulary: least memory, a fourth product (GPU)");
+  command.add_option("--clip", clip, "The largest norm of the gradient; 0: any")->capture_default_str();
+  command.add_flag(
+      "--update-early", update_early,
+      "Update each layer as soon as its gradient is complete: one layer's gradients exist at a time. Needs "
+      "--clip 0");
   command.add_flag(
       "--nondeterministic", nondeterministic,
       "Allow attention gradients that differ in their last bits from run to run where that is faster (GPU)");
@@ -67,7 +72,9 @@ TrainConfig ModelFlags::train_config() const {
   train.precision = precision_from_string(precision);
   train.memory = {.recompute = recompute_from_string(recompute),
                   .mlp_tile = mlp_tile,
-                  .chunk = {.tokens = chunk, .liger = liger_chunk, .lean = lean_loss}};
+                  .chunk = {.tokens = chunk, .liger = liger_chunk, .lean = lean_loss},
+                  .update_early = update_early};
+  train.clip = clip;
   train.fused = fused_from_string(fused);
   train.deterministic = !nondeterministic;
   return train;

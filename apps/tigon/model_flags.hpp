@@ -17,7 +17,8 @@ struct ModelFlags {
   std::string fused = "all";
   int64_t batch = 8, seq = 256, accumulate = 1;
   int64_t mlp_tile = 0, chunk = 0;
-  bool lean_loss = false, liger_chunk = false, nondeterministic = false;
+  bool lean_loss = false, liger_chunk = false, update_early = false, nondeterministic = false;
+  double clip = 1.0;
   int threads = 0;
 
   void add_to(CLI::App& command);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -31,9 +32,9 @@ struct Flags {
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
 
-void on_signal(int) {
+void on_signal(int signal) {
   stop_requested = true;
-  (void)std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends the program at once
+  (void)std::signal(signal, SIG_DFL);  // a second Ctrl-C ends the program at once
 }
 
 // One line per step: rewritten in place on a terminal, with a bar; plain lines elsewhere.
@@ -90,6 +91,13 @@ class Screen final : public RunObserver {
   bool terminal_;
 };
 
+// Host memory: on a CPU the plan, and what the program and its libraries hold beside it.
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  (void)getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
 double measured_gemm_rate(const TrainConfig& train) {
   if (train.device.kind == DeviceKind::cpu) {
     HeapArena heap;
@@ -105,7 +113,6 @@ void run(Flags& flags) {
   TrainConfig train = flags.model.train_config();
   train.steps = flags.train.steps;
   train.seed = flags.train.seed;
-  train.clip = flags.train.clip;
   train.optimizer = flags.train.optimizer;
   train.schedule = flags.train.schedule;
   train.schedule.decay = decay_from_string(flags.schedule);
@@ -125,9 +132,9 @@ void run(Flags& flags) {
   const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
 
   Screen screen(train.steps, flags.print_every);
-  (void)std::signal(SIGINT, on_signal);
+  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
   const RunResult result = run_training(model, train, options, screen, stop_requested, gemm_rate);
-  (void)std::signal(SIGINT, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 
   if (result.stopped) {
     fmt::print("\nStopped after step {}. ", result.steps);
@@ -139,10 +146,11 @@ void run(Flags& flags) {
     return;
   }
   fmt::print("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
-  if (train.evaluates || options.eval_fraction > 0 || !options.eval_data.empty())
-    fmt::print(", {:.4f} in evaluation", result.eval_loss);
+  if (options.eval_fraction > 0 || !options.eval_data.empty()) fmt::print(", {:.4f} in evaluation", result.eval_loss);
   if (result.tokens_per_second > 0) fmt::print(", {:.0f} tokens/s", result.tokens_per_second);
   fmt::print("\n");
+  fmt::print("{} planned and used; the process held {} at most\n", human_bytes(result.planned_bytes),
+             human_bytes(peak_resident_bytes()));
   if (!options.output.empty()) fmt::print("weights in {}\n", options.output.string());
 }
 
@@ -171,7 +179,6 @@ void add_train(CLI::App& app) {
   train->add_option("--beta1", flags->train.optimizer.beta1, "AdamW's")->capture_default_str();
   train->add_option("--beta2", flags->train.optimizer.beta2, "AdamW's")->capture_default_str();
   train->add_option("--eps", flags->train.optimizer.eps, "AdamW's")->capture_default_str();
-  train->add_option("--clip", flags->train.clip, "The largest norm of the gradient; 0: any")->capture_default_str();
   train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
       ->capture_default_str();
   train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");

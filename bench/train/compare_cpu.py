@@ -2,10 +2,12 @@
 """Tigon against Transformers on PyTorch, training a 25M-parameter Llama on the CPU in f32: tokens/s and peak memory.
 
     python bench/train/compare_cpu.py [--tigon build/tigon] [--rounds 3] [--steps 6] [--batch 8] [--seq 256] [--threads 2]
+    python bench/train/compare_cpu.py --cpu-time      # on a machine that is busy with other things
 
 Both take the same model, from a folder that Tigon writes, and the same shape of batch; each runs in a process of its own,
 in turn, so that a busy moment of the machine hits both. The rate is over all steps but the first; memory is the largest
-resident set that the kernel saw. Needs torch and transformers.
+resident set that the kernel saw. With --cpu-time a rate is per second of CPU time instead, on one thread: what a process with
+so many steps takes more than one with a single step. Needs torch and transformers.
 """
 
 import argparse
@@ -48,7 +50,7 @@ print(json.dumps({"seconds": times, "loss": losses[0]}))
 
 
 def run(command, env=None):
-    """Output and peak resident bytes of a command."""
+    """Output, peak resident bytes and CPU seconds of a command."""
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     out = process.stdout.read()
     error = process.stderr.read()
@@ -56,25 +58,22 @@ def run(command, env=None):
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise SystemExit(f"{command[0]} failed:\n{out}{error}")
-    return out, usage.ru_maxrss * 1024
+    return out, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
 
 
-def tigon_run(args, folder, work, *flags):
+def tigon_run(args, folder, work, steps, *flags):
     log = work / "log"
-    _, peak = run(
-        [args.tigon, "train", "--model", folder, "--batch", args.batch, "--seq", args.seq, "--steps", args.steps,
+    _, peak, cpu = run(
+        [args.tigon, "train", "--model", folder, "--batch", args.batch, "--seq", args.seq, "--steps", steps,
          "--threads", args.threads, "--log", log, *flags]
     )  # fmt: skip
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    return [line["seconds"] for line in lines], peak
+    return [json.loads(line)["seconds"] for line in log.read_text().splitlines()], peak, cpu
 
 
-def torch_run(args, folder, compiled):
+def torch_run(args, folder, steps, compiled):
     env = {**os.environ, "OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
-    out, peak = run(
-        [sys.executable, "-c", TORCH, folder, args.batch, args.seq, args.steps, args.threads, int(compiled)], env
-    )
-    return json.loads(out.splitlines()[-1])["seconds"], peak
+    out, peak, cpu = run([sys.executable, "-c", TORCH, folder, args.batch, args.seq, steps, args.threads, int(compiled)], env)
+    return json.loads(out.splitlines()[-1])["seconds"], peak, cpu
 
 
 def main():
@@ -87,17 +86,20 @@ def main():
     parser.add_argument("--seq", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="also torch.compile (its first step is left out as well)")
+    parser.add_argument("--cpu-time", action="store_true", help="rates by CPU time, on one thread")
     args = parser.parse_args()
+    if args.cpu_time:
+        args.threads = 1
 
     contenders = {
-        "tigon": lambda folder, work: tigon_run(args, folder, work),
-        "tigon, recompute selective": lambda folder, work: tigon_run(args, folder, work, "--recompute", "selective"),
-        "tigon, recompute block": lambda folder, work: tigon_run(args, folder, work, "--recompute", "block"),
-        "tigon, unfused": lambda folder, work: tigon_run(args, folder, work, "--fused", "none"),
-        "transformers": lambda folder, work: torch_run(args, folder, False),
+        "tigon": lambda *where: tigon_run(args, *where),
+        "tigon, recompute selective": lambda *where: tigon_run(args, *where, "--recompute", "selective"),
+        "tigon, recompute block": lambda *where: tigon_run(args, *where, "--recompute", "block"),
+        "tigon, unfused": lambda *where: tigon_run(args, *where, "--fused", "none"),
+        "transformers": lambda folder, work, steps: torch_run(args, folder, steps, False),
     }
     if args.compile:
-        contenders["transformers, torch.compile"] = lambda folder, work: torch_run(args, folder, True)
+        contenders["transformers, torch.compile"] = lambda folder, work, steps: torch_run(args, folder, steps, True)
     seconds = {name: [] for name in contenders}
     peaks = {name: 0 for name in contenders}
     with tempfile.TemporaryDirectory() as name:
@@ -106,7 +108,9 @@ def main():
         run([args.tigon, "train", "--model", args.model, "--steps", 0, "--batch", 1, "--seq", 8, "--output", folder])
         for _ in range(args.rounds):
             for contender, measure in contenders.items():
-                times, peak = measure(folder, work)
+                times, peak, cpu = measure(folder, work, args.steps)
+                if args.cpu_time:
+                    times = [0, (cpu - measure(folder, work, 1)[2]) / (args.steps - 1)]
                 seconds[contender] += times[1:]
                 peaks[contender] = max(peaks[contender], peak)
 
@@ -114,7 +118,8 @@ def main():
     import transformers
 
     print(f"{args.model}, f32, {args.batch}x{args.seq} tokens, {args.threads} threads; {platform.processor() or platform.machine()},")
-    print(f"PyTorch {torch.__version__}, Transformers {transformers.__version__}; median of {args.rounds} x {args.steps - 1} steps\n")
+    print(f"PyTorch {torch.__version__}, Transformers {transformers.__version__}; median of {args.rounds} x {args.steps - 1} steps"
+          + (", by CPU time\n" if args.cpu_time else "\n"))
     tokens = args.batch * args.seq
     reference = statistics.median(seconds["transformers"])
     print("| | tokens/s | against transformers | peak resident memory | of transformers' |")

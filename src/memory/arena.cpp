@@ -71,6 +71,8 @@ ReplayArena::ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, boo
                                            .got = std::to_string(bytes)});
   }
   if (kRedZone > 0 && host_memory_ && plan.bytes() > 0) {
+    // Several plans may share memory in turn: another arena may have closed it already.
+    ASAN_UNPOISON_MEMORY_REGION(memory_, static_cast<size_t>(plan.bytes()));
     std::memset(memory_, static_cast<int>(kPoison), static_cast<size_t>(plan.bytes()));
     ASAN_POISON_MEMORY_REGION(memory_, static_cast<size_t>(plan.bytes()));
   }

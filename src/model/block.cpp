@@ -52,6 +52,7 @@ StageId stage_from_string(std::string_view name) {
 }
 
 void StreamEnd::release() const {
+  if (values == nullptr) return;
   (*values)[Slot::out].reset();
   if (!keeps_mid) (*values)[Slot::mid].reset();
 }
@@ -89,7 +90,7 @@ OwnedTensor BlockRun::make(Slot slot, bool gradient) const {
   }
 }
 
-Block::Block(BlockShape shape, StageMask recompute) : shape_(std::move(shape)), stages_(block_stages(shape_)) {
+Block::Block(const BlockShape& shape, StageMask recompute) : shape_(shape), stages_(block_stages(shape_)) {
   // What the policy would keep; x always.
   SlotSet offered{Slot::x};
   SlotSet uses;
@@ -133,7 +134,10 @@ void Block::run_stages(const BlockRun& run, StageMask which, SlotSet wanted_afte
 StreamEnd Block::forward(const BlockRun& run, bool for_backward) const {
   constexpr SlotSet kEnd{Slot::mid, Slot::out};
   run_stages(run, ~StageMask{0}, for_backward ? kept_ | kEnd : kEnd);
-  return {.values = &run.values, .keeps_mid = for_backward && kept_.contains(Slot::mid)};
+  return {.mid = run.values[Slot::mid],
+          .out = run.values[Slot::out],
+          .values = &run.values,
+          .keeps_mid = for_backward && kept_.contains(Slot::mid)};
 }
 
 void Block::restore(const BlockRun& run) const {

@@ -33,6 +33,12 @@ ModelConfig llama(int64_t vocab, int64_t hidden, int64_t intermediate, int64_t l
           .norm_eps = 1e-5};
 }
 
+ModelConfig llama2_7b() {
+  ModelConfig config = llama(32000, 4096, 11008, 32, 32, 32);
+  config.max_position = 4096;
+  return config;
+}
+
 ModelConfig tied(ModelConfig config) {
   config.tied_embeddings = true;
   return config;
@@ -97,7 +103,7 @@ const std::vector<Builtin>& builtins() {
       {"llama-bytes-1m", llama(256, 128, 352, 5, 4, 2)},
       {"llama-bytes-6m", llama(256, 256, 704, 8, 8, 4)},
       {"llama-25m", tied(llama(32000, 384, 1024, 7, 6, 6))},
-      {"llama-2-7b", llama(32000, 4096, 11008, 32, 32, 32)},
+      {"llama-2-7b", llama2_7b()},
       {"llama-3-8b", llama3(llama(128256, 4096, 14336, 32, 32, 8), 0, false)},
       {"llama-3.1-8b", llama3(llama(128256, 4096, 14336, 32, 32, 8), 8, false)},
       {"llama-3.2-1b", llama3(llama(128256, 2048, 8192, 16, 32, 8), 32, true)},

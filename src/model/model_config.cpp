@@ -61,7 +61,6 @@ const std::set<std::string, std::less<>> kHarmless = {"_name_or_path",
                                                       "max_window_layers",
                                                       "model_type",
                                                       "num_labels",
-                                                      "rope_interleaved",
                                                       "finetuning_task",
                                                       "task_specific_params",
                                                       "prefix",
@@ -98,9 +97,9 @@ class Fields {
     const Json* value = get(key);
     return value ? value->boolean(at(key)) : otherwise;
   }
-  std::string string(std::string_view key, std::string otherwise) {
+  std::string string(std::string_view key, const std::string& otherwise) {
     const Json* value = get(key);
-    return value ? value->string(at(key)) : std::move(otherwise);
+    return value ? value->string(at(key)) : otherwise;
   }
   [[noreturn]] void unsupported(std::string_view key, std::string what, std::string fix = {}) const {
     throw Error(ErrorCode::unsupported, {.where = at(key), .what = std::move(what), .fix = std::move(fix)});
@@ -271,6 +270,8 @@ ModelConfig model_config_from_json(std::string_view text, const std::string& whe
   if (fields.get("quantization_config")) {
     fields.unsupported("quantization_config", "quantised weights cannot be trained", "Use the model's 16-bit weights.");
   }
+  if (fields.boolean("use_mrope", false))
+    fields.unsupported("use_mrope", "positions in several dimensions are not supported");
   fields.refuse_the_rest();
   check_model_config(config, where);
   return config;

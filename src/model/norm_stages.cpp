@@ -26,8 +26,8 @@ void norm1_forward(const BlockRun& run) {
   BlockValues& v = run.values;
   if (run.below) {
     add_norm_forward(run, StageId::norm1,
-                     {.x = run.below.out(),
-                      .residual = run.below.mid(),
+                     {.x = run.below.out,
+                      .residual = run.below.mid,
                       .weight = run.w(BlockWeight::norm1),
                       .residual_out = v[Slot::x],
                       .y = v[Slot::normed1],

@@ -7,13 +7,16 @@ namespace {
 // Adds parameters and hands out their places.
 class Builder {
  public:
+  // Names in the files, with the rows of each.
+  using Parts = std::vector<std::pair<std::string, int64_t>>;
+
   Builder(const ModelConfig& config, std::vector<Parameter>& all) : config_(config), all_(all) {}
 
-  int matrix(std::string name, int64_t columns, std::vector<std::pair<std::string, int64_t>> parts) {
-    return add(std::move(name), columns, std::move(parts), 0.0, config_.initializer_range, true);
+  int matrix(std::string name, int64_t columns, const Parts& parts) {
+    return add(std::move(name), columns, parts, 0.0, config_.initializer_range, true);
   }
-  int vector(std::string name, std::vector<std::pair<std::string, int64_t>> parts, double value) {
-    return add(std::move(name), 0, std::move(parts), value, 0.0, false);
+  int vector(std::string name, const Parts& parts, double value) {
+    return add(std::move(name), 0, parts, value, 0.0, false);
   }
   // A norm's weight starts so that offset + weight is 1.
   int norm(std::string name, std::string file_name, int64_t size) {
@@ -21,12 +24,11 @@ class Builder {
   }
 
  private:
-  int add(std::string name, int64_t columns, std::vector<std::pair<std::string, int64_t>> parts, double mean,
-          double range, bool decays) {
+  int add(std::string name, int64_t columns, const Parts& parts, double mean, double range, bool decays) {
     Parameter parameter{.name = std::move(name), .init_mean = mean, .init_range = range, .decays = decays};
     int64_t rows = 0;
-    for (auto& [part, size] : parts) {
-      parameter.parts.push_back({.name = std::move(part), .begin = rows, .end = rows + size});
+    for (const auto& [part, size] : parts) {
+      parameter.parts.push_back({.name = part, .begin = rows, .end = rows + size});
       rows += size;
     }
     parameter.sizes = columns > 0 ? std::vector<int64_t>{rows, columns} : std::vector<int64_t>{rows};
@@ -51,9 +53,9 @@ ParameterList::ParameterList(const ModelConfig& config) {
     places.fill(-1);
     const auto at = [&](BlockWeight weight) -> int& { return places[static_cast<size_t>(weight)]; };
     const auto qkv = [&](const char* what) {
-      return std::vector<std::pair<std::string, int64_t>>{{attention + "q_proj." + what, config.q_width()},
-                                                          {attention + "k_proj." + what, config.kv_width()},
-                                                          {attention + "v_proj." + what, config.kv_width()}};
+      return Builder::Parts{{attention + "q_proj." + what, config.q_width()},
+                            {attention + "k_proj." + what, config.kv_width()},
+                            {attention + "v_proj." + what, config.kv_width()}};
     };
     at(BlockWeight::norm1) = add.norm(ours + "norm1", theirs + "input_layernorm.weight", hidden);
     at(BlockWeight::qkv) = add.matrix(ours + "qkv", hidden, qkv("weight"));

@@ -98,7 +98,7 @@ void TensorFiles::add_file(const fs::path& path) {
   const int64_t data_start = 8 + static_cast<int64_t>(length), data_bytes = size - data_start;
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const auto& [name, entry] : json.object(where + ": header")) {
-    const std::string at = where + ": '" + name + "'";
+    const std::string at = fmt::format("{}: '{}'", where, name);
     if (name == "__metadata__") {
       for (const auto& [key, value] : entry.object(at)) metadata_[key] = value.string(at);
       continue;
@@ -127,7 +127,7 @@ void TensorFiles::add_index(const fs::path& index) {
   std::set<std::string> files;
   std::map<std::string, std::string> expected;
   for (const auto& [name, value] : map->object(where)) {
-    const std::string& file = value.string(where + ": '" + name + "'");
+    const std::string& file = value.string(fmt::format("{}: '{}'", where, name));
     // A name from outside must not lead out of the folder.
     if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
         file.find('\0') != std::string::npos) {
@@ -139,7 +139,7 @@ void TensorFiles::add_index(const fs::path& index) {
   for (const std::string& file : files) add_file(index.parent_path() / file);
   for (const auto& [name, file] : expected) {
     const StoredTensor* tensor = find(name);
-    if (tensor == nullptr || tensor->file.filename() != file) bad(where, "'" + name + "' is not in " + file);
+    if (tensor == nullptr || tensor->file.filename() != file) bad(where, fmt::format("'{}' is not in {}", name, file));
   }
 }
 

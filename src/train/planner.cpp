@@ -37,8 +37,9 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
     // The sequences are measured while what stays is there, as they run.
     measure(plan.step, train, [&](const Context& ctx) {
       r.gradients.begin_step();
-      step.forward_backward(ctx, r, buffers, 0);
-      if (train.accumulate > 1) return;
+      const UpdateArgs args;
+      step.forward_backward(ctx, r, buffers, 0, train.memory.update_early ? &args : nullptr);
+      if (train.accumulate > 1 || train.memory.update_early) return;
       step.norm(ctx, r, buffers, 1.0);
       step.update(ctx, r, buffers, {});
     });
@@ -130,46 +131,54 @@ Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const
 
 std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {
   std::vector<Advice> list;
-  const auto suggest = [&](std::string flag, std::string why) {
-    list.push_back({std::move(flag), std::move(why), plan_memory(model, parameters, train).total_bytes()});
+  int64_t least = plan_memory(model, parameters, train).total_bytes();
+  // Takes a change up if it saves anything here.
+  const auto suggest = [&](const TrainConfig& changed, std::string flag, std::string why) {
+    const int64_t total = plan_memory(model, parameters, changed).total_bytes();
+    if (total >= least) return;
+    least = total;
+    train = changed;
+    list.push_back({std::move(flag), std::move(why), total});
+  };
+  const auto recompute = [&](const char* what) {
+    TrainConfig changed = train;
+    changed.memory.recompute |= recompute_from_string(what);
+    return changed;
+  };
+  const auto precision = [&](const char* name) {
+    TrainConfig changed = train;
+    changed.precision = precision_from_string(name);
+    return changed;
   };
   // The study's order: fused kernels and checkpointing always; then precision; then smaller pieces.
-  if (const FusedOps& f = train.fused; !f.rope || !f.swiglu || !f.rmsnorm || !f.flce) {
-    train.fused = {};
-    suggest("--fused all", "no whole logits, no intermediates; faster as well");
+  TrainConfig fused = train;
+  fused.fused = {};
+  suggest(fused, "--fused all", "no whole logits, no intermediates; faster as well");
+  suggest(recompute("selective"), "--recompute selective",
+          "norms and activations are made again: a few per cent of time");
+  suggest(recompute("block"), "--recompute block", "only each layer's input stays: about a quarter more time");
+  if (train.precision.weight == DType::f32) {
+    suggest(precision("bf16"), "--precision bf16", "16-bit weights, gradients and activations, f32 master copy");
   }
-  if (train.memory.recompute == 0) {
-    train.memory.recompute = recompute_from_string("selective");
-    suggest("--recompute selective", "norms and activations are made again: a few per cent of time");
+  suggest(precision("bf16-sr"), "--precision bf16-sr", "8 bytes a parameter: bf16 states with stochastic rounding");
+  TrainConfig tiled = train;
+  tiled.memory.mlp_tile = std::min<int64_t>(2048, train.tokens());
+  suggest(tiled, "--mlp-tile " + std::to_string(tiled.memory.mlp_tile),
+          "the MLP's inner values for a tile of tokens at a time");
+  TrainConfig lean = train;
+  lean.memory.chunk.lean = true;
+  suggest(lean, "--lean-loss", "the loss in panels of the vocabulary: a fourth product");
+  if (!train.memory.update_early && train.accumulate == 1) {
+    TrainConfig early = train;
+    early.memory.update_early = true;
+    early.clip = 0;
+    suggest(early, "--update-early --clip 0", "one layer's gradients at a time, updated in backward; no clipping");
   }
-  if (train.memory.recompute == recompute_from_string("selective")) {
-    train.memory.recompute = recompute_from_string("block");
-    suggest("--recompute block", "only each layer's input stays: about a quarter more time");
-  }
-  if (train.precision.name != "bf16-sr") {
-    const bool single = train.precision.weight == DType::f32;
-    if (single) {
-      train.precision = precision_from_string("bf16");
-      suggest("--precision bf16", "16-bit weights, gradients and activations with an f32 master copy");
-    }
-    train.precision = precision_from_string("bf16-sr");
-    suggest("--precision bf16-sr", "8 bytes a parameter: bf16 states with stochastic rounding, no master copy");
-  }
-  if (train.memory.mlp_tile == 0 && train.tokens() > 2048) {
-    train.memory.mlp_tile = 2048;
-    suggest("--mlp-tile 2048", "the MLP's inner values exist for 2048 tokens at a time");
-  }
-  if (!train.memory.chunk.lean && train.device.kind == DeviceKind::cuda) {
-    train.memory.chunk.lean = true;
-    suggest("--lean-loss", "the loss in panels of the vocabulary: a fourth product");
-  }
-  if (train.batch > 1) {
-    while (train.batch > 1) {
-      train.batch = (train.batch + 1) / 2;
-      train.accumulate *= 2;
-    }
-    suggest("--batch " + std::to_string(train.batch) + " --accumulate " + std::to_string(train.accumulate),
-            "the same step in micro-batches");
+  if (train.batch > 1 && !train.memory.update_early) {
+    TrainConfig micro = train;
+    micro.accumulate *= micro.batch;
+    micro.batch = 1;
+    suggest(micro, "--batch 1 --accumulate " + std::to_string(micro.accumulate), "the same step in micro-batches");
   }
   return list;
 }

@@ -16,12 +16,13 @@ Residents::Residents(const Context& ctx, const ParameterList& parameters, const 
   }
   if (train.accumulate > 1) gradients.take_all(ctx);
   const int64_t tokens = train.tokens(), micros = train.accumulate;
+  const int64_t parts = train.memory.update_early ? static_cast<int64_t>(parameters.blocks.size()) + 2 : 0;
   const int sets = train.device.kind == DeviceKind::cpu ? 1 : 2;
   for (int i = 0; i < sets; ++i) {
     buffers.push_back({.ids = OwnedTensor(ctx, "token ids", DType::i32, {micros, tokens}, MemoryClass::other),
                        .labels = OwnedTensor(ctx, "labels", DType::i32, {micros, tokens}, MemoryClass::other),
                        .loss_grad = OwnedTensor(ctx, "loss gradient", DType::f32, {1}, MemoryClass::other),
-                       .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2}, MemoryClass::other)});
+                       .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2 + parts}, MemoryClass::other)});
   }
 }
 

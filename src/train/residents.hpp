@@ -13,13 +13,18 @@ struct StepBuffers {
   OwnedTensor ids;        // [accumulate, tokens] i32
   OwnedTensor labels;     // [accumulate, tokens] i32
   OwnedTensor loss_grad;  // [1] f32: loss scale over the tokens that count in the whole step
-  OwnedTensor results;    // [accumulate + 2] f32: the loss sums, the gradient's norm, the clipping factor
+  // [accumulate + 2] f32: the loss sums, the gradient's norm, the clipping factor; with early updates then the norms of
+  // the parts, [layers + 2].
+  OwnedTensor results;
 
   Tensor micro_ids(int64_t micro) const { return row(ids, micro); }
   Tensor micro_labels(int64_t micro) const { return row(labels, micro); }
   Tensor loss(int64_t micro) const { return results.view.slice(0, micro, micro + 1); }
   Tensor norm() const { return results.view.slice(0, ids.view.sizes[0], ids.view.sizes[0] + 1); }
   Tensor clip() const { return results.view.slice(0, ids.view.sizes[0] + 1, ids.view.sizes[0] + 2); }
+  Tensor part_norm(int64_t part) const {
+    return results.view.slice(0, ids.view.sizes[0] + 2 + part, ids.view.sizes[0] + 3 + part);
+  }
 
  private:
   static Tensor row(const OwnedTensor& t, int64_t i) { return t.view.slice(0, i, i + 1).reshape({t.view.sizes[1]}); }

@@ -45,7 +45,8 @@ class LossMemory final : public MemorySource {
 
 }  // namespace
 
-void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro) const {
+void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro,
+                            const UpdateArgs* early) const {
   const int64_t layers = model_.layers;
   const Tensor ids = buffers.micro_ids(micro);
   const Tensor embedding = r.weight[static_cast<size_t>(parameters_.embedding)];
@@ -65,6 +66,11 @@ void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers&
   }
 
   OwnedTensor dx = loss_and_grad(ctx, r, buffers, micro, stream, true);
+  if (early) {
+    // A head that is the embedding gets the rest of its gradient at the very end.
+    const std::array<int, 2> end = {parameters_.final_norm, parameters_.head};
+    update_part(ctx, r, buffers, layers, std::span(end).first(model_.tied_embeddings ? 1 : 2), *early);
+  }
 
   for (int64_t layer = layers; layer-- > 0;) {
     const BlockTensors weight = r.block_weights(parameters_, layer);
@@ -78,6 +84,7 @@ void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers&
                        .runs = &runs_};
     block_.restore(run);
     dx = block_.backward(run, std::move(dx));
+    if (early) update_part(ctx, r, buffers, layer, parameters_.blocks[static_cast<size_t>(layer)], *early);
   }
 
   const Gradient dembedding = r.gradients.at(ctx, parameters_.embedding);
@@ -86,6 +93,7 @@ void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers&
                                 .dweight = dembedding.tensor,
                                 .scale = model_.embedding_scale,
                                 .accumulate_dweight = dembedding.accumulate});
+  if (early) update_part(ctx, r, buffers, layers + 1, std::span(&parameters_.embedding, 1), *early);
 }
 
 // The last norm, the head and the loss; returns the gradient of the stream's end.
@@ -104,8 +112,8 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuff
 
   OwnedTensor x = make("final.x", MemoryClass::activations), normed = make("final.normed", MemoryClass::activations);
   OwnedTensor rstd(ctx, "final.rstd", DType::f32, {tokens}, MemoryClass::activations);
-  const ops::AddRmsnormForward norm{.x = stream.out(),
-                                    .residual = stream.mid(),
+  const ops::AddRmsnormForward norm{.x = stream.out,
+                                    .residual = stream.mid,
                                     .weight = norm_weight,
                                     .residual_out = x,
                                     .y = normed,
@@ -167,28 +175,45 @@ void Step::norm(const Context& ctx, Residents& r, const StepBuffers& buffers, do
                          .scale = 1.0 / loss_scale});
 }
 
+void Step::update_one(const Context& ctx, Residents& r, int parameter, const Tensor& grad_scale,
+                      const UpdateArgs& args) const {
+  const auto i = static_cast<size_t>(parameter);
+  const Parameter& p = parameters_.all[i];
+  const auto flat = [&](const Tensor& t) { return t.reshape({p.elements()}); };
+  const bool master = train_.precision.master.has_value();
+  const AdamwOptions& options = train_.optimizer;
+  ops::adamw(ctx, {.param = flat(master ? r.master[i] : r.weight[i]),
+                   .grad = flat(r.gradients.of(parameter)),
+                   .m = flat(r.m[i]),
+                   .v = flat(r.v[i]),
+                   .param_copy = master ? flat(r.weight[i]) : Tensor{},
+                   .grad_scale = grad_scale,
+                   .lr = args.lr,
+                   .beta1 = options.beta1,
+                   .beta2 = options.beta2,
+                   .eps = options.eps,
+                   .weight_decay = p.decays ? options.weight_decay : 0.0,
+                   .step = args.adam_step,
+                   .rounding = train_.precision.rounding,
+                   .seed = train_.seed,
+                   .tensor_id = static_cast<uint32_t>(i)});
+  r.gradients.used(parameter);
+}
+
 void Step::update(const Context& ctx, Residents& r, const StepBuffers& buffers, const UpdateArgs& args) const {
-  for (size_t i = 0; i < parameters_.all.size(); ++i) {
-    const Parameter& p = parameters_.all[i];
-    const auto flat = [&](const Tensor& t) { return t.reshape({p.elements()}); };
-    const bool master = train_.precision.master.has_value();
-    const AdamwOptions& options = train_.optimizer;
-    ops::adamw(ctx, {.param = flat(master ? r.master[i] : r.weight[i]),
-                     .grad = flat(r.gradients.of(static_cast<int>(i))),
-                     .m = flat(r.m[i]),
-                     .v = flat(r.v[i]),
-                     .param_copy = master ? flat(r.weight[i]) : Tensor{},
-                     .grad_scale = buffers.clip(),
-                     .lr = args.lr,
-                     .beta1 = options.beta1,
-                     .beta2 = options.beta2,
-                     .eps = options.eps,
-                     .weight_decay = p.decays ? options.weight_decay : 0.0,
-                     .step = args.adam_step,
-                     .rounding = train_.precision.rounding,
-                     .seed = train_.seed,
-                     .tensor_id = static_cast<uint32_t>(i)});
-    r.gradients.used(static_cast<int>(i));
+  for (size_t i = 0; i < parameters_.all.size(); ++i) update_one(ctx, r, static_cast<int>(i), buffers.clip(), args);
+}
+
+// The norm is for the log alone.
+void Step::update_part(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t part,
+                       std::span<const int> parameters, const UpdateArgs& args) const {
+  std::vector<Tensor> gradients;
+  for (const int parameter : parameters) {
+    if (parameter >= 0) gradients.push_back(r.gradients.of(parameter));
+  }
+  ops::global_norm(ctx, {.tensors = gradients, .norm = buffers.part_norm(part)});
+  for (const int parameter : parameters) {
+    if (parameter >= 0) update_one(ctx, r, parameter, {}, args);
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "tigon/model/block.hpp"
 #include "tigon/train/train_config.hpp"
 #include "train/residents.hpp"
@@ -19,8 +21,9 @@ class Step {
  public:
   Step(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
 
-  // Loss and gradients of one micro-batch.
-  void forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro) const;
+  // Loss and gradients of one micro-batch; with `early` also the update of each part when its gradient is complete.
+  void forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro,
+                        const UpdateArgs* early = nullptr) const;
   // The gradient's norm and the factor that clips it; both stay on the device.
   void norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const;
   // AdamW on every parameter; each gradient dies with its update.
@@ -31,6 +34,10 @@ class Step {
   StageRuns& runs() const noexcept { return runs_; }
 
  private:
+  void update_one(const Context& ctx, Residents& r, int parameter, const Tensor& grad_scale,
+                  const UpdateArgs& args) const;
+  void update_part(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t part,
+                   std::span<const int> parameters, const UpdateArgs& args) const;
   OwnedTensor loss_and_grad(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro,
                             const StreamEnd& stream, bool with_grad) const;
 

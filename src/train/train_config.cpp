@@ -129,6 +129,13 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   range("warm-up", static_cast<double>(train.schedule.warmup), 0, 1e12);
   range("schedule's floor", train.schedule.floor, 0, 1);
   range("MLP tile", static_cast<double>(train.memory.mlp_tile), 0, 1e12);
+  if (train.memory.update_early && (train.clip != 0 || train.accumulate > 1 || train.precision.loss_scale.dynamic)) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "early updates",
+                 .what = "an update in the middle of backward cannot wait for the whole gradient",
+                 .expected = "no clipping, one micro-batch, and no dynamic loss scale",
+                 .fix = "Add --clip 0 --accumulate 1, and use another precision than fp16."});
+  }
   const int64_t longest =
       model.sliding_window > 0 ? std::min(model.sliding_window, model.max_position) : model.max_position;
   if (train.seq > longest) {

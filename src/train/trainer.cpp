@@ -99,7 +99,13 @@ int64_t Trainer::step() const noexcept { return impl_->steps_submitted; }
 int64_t Trainer::skipped() const noexcept { return impl_->loss_scale.skipped(); }
 const StageRuns& Trainer::stage_runs() const noexcept { return impl_->step.runs(); }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
-void Trainer::save_next_gradients(const fs::path& file) { impl_->gradient_file = file; }
+void Trainer::save_next_gradients(const fs::path& file) {
+  if (impl_->train.memory.update_early) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "gradients", .what = "with early updates the gradients are never all there"});
+  }
+  impl_->gradient_file = file;
+}
 
 int64_t Trainer::most_pending() const noexcept {
   // A dynamic loss scale is read by the host in every step anyway.
@@ -174,24 +180,27 @@ void Trainer::submit(const std::vector<TokenBatch>& micros) {
   t.next_buffers = (t.next_buffers + 1) % t.residents.buffers.size();
   t.upload(b, micros, t.loss_scale.scale() / static_cast<double>(std::max<int64_t>(1, counted)));
 
-  const bool one = t.train.accumulate == 1;
+  const bool one = t.train.accumulate == 1, early = t.train.memory.update_early;
   const Context step_ctx = t.context(t.step_arena), update_ctx = one ? step_ctx : t.context(t.update_arena);
+  UpdateArgs update{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
   t.residents.gradients.begin_step();
   for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
     ReplayArena& arena = micro == 0 ? t.step_arena : t.further_arena;
-    t.step.forward_backward(t.context(arena), t.residents, b, micro);
+    t.step.forward_backward(t.context(arena), t.residents, b, micro, early ? &update : nullptr);
     if (!one) arena.restart();
   }
-  t.write_gradients();
-  t.step.norm(update_ctx, t.residents, b, t.loss_scale.scale());
-  const bool dynamic = t.train.precision.loss_scale.dynamic;
-  if (!dynamic || t.loss_scale.update(t.gradients_finite(b))) {
-    t.step.update(update_ctx, t.residents, b,
-                  {.lr = entry.report.lr, .adam_step = ++t.updates, .loss_scale = entry.report.loss_scale});
-  } else {
-    entry.report.skipped = true;
-    t.residents.gradients.used_all();
+  if (!early) {
+    t.write_gradients();
+    t.step.norm(update_ctx, t.residents, b, t.loss_scale.scale());
+    const bool dynamic = t.train.precision.loss_scale.dynamic;
+    entry.report.skipped = dynamic && !t.loss_scale.update(t.gradients_finite(b));
+    if (entry.report.skipped) {
+      t.residents.gradients.used_all();
+    } else {
+      t.step.update(update_ctx, t.residents, b, update);
+    }
   }
+  t.updates += entry.report.skipped ? 0 : 1;
   (one ? t.step_arena : t.update_arena).restart();
   if (t.train.device.kind != DeviceKind::cpu) {
     entry.done.emplace(t.train.device);
@@ -215,6 +224,13 @@ StepReport Trainer::collect() {
   for (int64_t i = 0; i < t.train.accumulate; ++i) sum += static_cast<double>(results[static_cast<size_t>(i)]);
   entry.report.loss = sum / static_cast<double>(std::max<int64_t>(1, entry.counted));
   entry.report.grad_norm = static_cast<double>(results[static_cast<size_t>(t.train.accumulate)]);
+  if (t.train.memory.update_early) {
+    double squares = 0;
+    for (size_t i = static_cast<size_t>(t.train.accumulate) + 2; i < results.size(); ++i) {
+      squares += static_cast<double>(results[i]) * static_cast<double>(results[i]);
+    }
+    entry.report.grad_norm = std::sqrt(squares);
+  }
   entry.report.finite = std::isfinite(entry.report.grad_norm);
   return entry.report;
 }

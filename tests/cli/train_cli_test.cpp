@@ -101,7 +101,7 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("plan --recompute everything"), 2, {"no such stage", "norm1"});
   expect(tigon("plan --fused ropes"), 2, {"no such op to fuse", "flce"});
   expect(tigon("plan --precision fp8"), 2, {"fp8", "bf16-sr"});
-  expect(tigon("plan --model llama-2-7b --seq 100000"), 1, {"longer than the model's positions", "2048"});
+  expect(tigon("plan --model llama-2-7b --seq 100000"), 1, {"longer than the model's positions", "4096"});
   expect(tigon("train --resume"), 2, {"--checkpoints"});
   expect(tigon("train --data /nonexistent"), 2, {"--data"});
   const Folder folder;
@@ -161,7 +161,7 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   constexpr int kSteps = 160, kKills = 15;
   const Folder folder;
   const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output";
-  const auto run_to_end = [&](std::vector<std::string> arguments) {
+  const auto run_to_end = [&](const std::vector<std::string>& arguments) {
     int status = 0;
     waitpid(start(arguments, output), &status, 0);
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << bytes_of(output);

@@ -118,6 +118,19 @@ TEST_F(GpuTrain, ResumedIsTheRunThatNeverStopped) {
   }
 }
 
+TEST_F(GpuTrain, EarlyUpdatesAreTheSameUpdates) {
+  TrainConfig train = gpu_run("bf16-sr");
+  train.clip = 0;
+  Trainer late(gpu_model(), train);
+  train.memory.update_early = true;
+  Trainer early(gpu_model(), train);
+  late.initialize();
+  early.initialize();
+  EXPECT_EQ(losses(early, 0, 4), losses(late, 0, 4));
+  EXPECT_TRUE(state_of(early) == state_of(late));
+  EXPECT_EQ(early.used_bytes(), early.plan().total_bytes());
+}
+
 TEST_F(GpuTrain, UnfusedAndEvaluationRunToo) {
   TrainConfig train = gpu_run("bf16");
   train.fused = fused_from_string("none");

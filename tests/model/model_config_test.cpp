@@ -120,6 +120,50 @@ TEST(ModelConfig, GemmasActivationInOldAndNewFiles) {
   EXPECT_EQ(gemma("").embedding_scale, 4.0);
 }
 
+// As they stand on the model hub.
+TEST(ModelConfig, ReadsTheFilesOfOtherFamilies) {
+  const struct {
+    const char* name;
+    const char* text;
+  } files[] = {
+      {"llama-2-7b", R"({"architectures":["LlamaForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu",
+        "hidden_size":4096,"initializer_range":0.02,"intermediate_size":11008,"max_position_embeddings":4096,
+        "model_type":"llama","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":32,"pretraining_tp":1,
+        "rms_norm_eps":1e-05,"rope_scaling":null,"tie_word_embeddings":false,"torch_dtype":"float16",
+        "transformers_version":"4.31.0.dev0","use_cache":true,"vocab_size":32000})"},
+      {"mistral-7b", R"({"architectures":["MistralForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu",
+        "hidden_size":4096,"initializer_range":0.02,"intermediate_size":14336,"max_position_embeddings":32768,
+        "model_type":"mistral","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":8,
+        "rms_norm_eps":1e-05,"rope_theta":10000.0,"sliding_window":4096,"tie_word_embeddings":false,
+        "torch_dtype":"bfloat16","transformers_version":"4.34.0.dev0","use_cache":true,"vocab_size":32000})"},
+      {"qwen2.5-0.5b", R"({"architectures":["Qwen2ForCausalLM"],"attention_dropout":0.0,"bos_token_id":151643,
+        "eos_token_id":151643,"hidden_act":"silu","hidden_size":896,"initializer_range":0.02,"intermediate_size":4864,
+        "max_position_embeddings":32768,"max_window_layers":24,"model_type":"qwen2","num_attention_heads":14,
+        "num_hidden_layers":24,"num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,
+        "sliding_window":32768,"tie_word_embeddings":true,"torch_dtype":"bfloat16","transformers_version":"4.40.1",
+        "use_cache":true,"use_mrope":false,"use_sliding_window":false,"vocab_size":151936})"},
+      {"qwen3-0.6b", R"({"architectures":["Qwen3ForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
+        "bos_token_id":151643,"eos_token_id":151645,"head_dim":128,"hidden_act":"silu","hidden_size":1024,
+        "initializer_range":0.02,"intermediate_size":3072,"max_position_embeddings":40960,"max_window_layers":28,
+        "model_type":"qwen3","num_attention_heads":16,"num_hidden_layers":28,"num_key_value_heads":8,
+        "rms_norm_eps":1e-06,"rope_scaling":null,"rope_theta":1000000,"sliding_window":null,"tie_word_embeddings":true,
+        "torch_dtype":"bfloat16","transformers_version":"4.51.0","use_cache":true,"use_sliding_window":false,
+        "vocab_size":151936})"},
+      {"gemma-2b", R"({"architectures":["GemmaForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
+        "bos_token_id":2,"eos_token_id":1,"head_dim":256,"hidden_act":"gelu","hidden_activation":"gelu_pytorch_tanh",
+        "hidden_size":2048,"initializer_range":0.02,"intermediate_size":16384,"max_position_embeddings":8192,
+        "model_type":"gemma","num_attention_heads":8,"num_hidden_layers":18,"num_key_value_heads":1,"pad_token_id":0,
+        "rms_norm_eps":1e-06,"rope_scaling":null,"rope_theta":10000.0,"torch_dtype":"bfloat16",
+        "transformers_version":"4.38.0.dev0","use_cache":true,"vocab_size":256000})"},
+  };
+  for (const auto& file : files) {
+    ModelConfig read = model_config_from_json(file.text, file.name), ours = builtin_model(file.name);
+    EXPECT_EQ(model_config_to_json(read, DType::bf16), model_config_to_json(ours, DType::bf16));
+    EXPECT_EQ(read.qkv_bias, ours.qkv_bias);
+    EXPECT_EQ(read.qk_norm, ours.qk_norm);
+  }
+}
+
 TEST(ModelConfig, MistralsWindowIsKept) {
   const ModelConfig config = builtin_model("mistral-7b");
   EXPECT_EQ(config.sliding_window, 4096);

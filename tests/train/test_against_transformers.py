@@ -144,6 +144,26 @@ def test_ten_steps_with_adamw(tigon, tmp_path, write_tokens, name, accumulate):
     assert loss_of(trained, ids, labels).item() == pytest.approx(loss_of(model, ids, labels).item(), rel=1e-5)
 
 
+def test_sharded_folders_are_read(tigon, tmp_path, write_tokens):
+    model = make("llama3", tmp_path / "one")
+    model.save_pretrained(tmp_path / "model", max_shard_size="40KB")
+    assert len(list((tmp_path / "model").glob("model-*.safetensors"))) > 1
+    tokens = tokens_for(1)
+    log = tmp_path / "log"
+    train(tigon, tmp_path / "model", write_tokens(tokens.tolist(), VOCAB, width=4), "--steps", 1, "--log", log)
+    assert read_log(log)[0]["loss"] == pytest.approx(loss_of(model, *batch(tokens, 0)).item(), rel=1e-5)
+
+
+def test_weights_that_do_not_fit_are_refused(tigon, tmp_path, write_tokens):
+    make("llama3", tmp_path / "a")
+    make("qwen2", tmp_path / "b")
+    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    data = write_tokens(tokens_for(1).tolist(), VOCAB)
+    result = tigon("train", "--model", tmp_path / "a", "--data", data, "--batch", 1, "--seq", 8, check=False)
+    assert result.returncode == 2
+    assert "q_proj" in result.stderr
+
+
 def test_from_scratch_loads_in_transformers(tigon, tmp_path):
     text = tmp_path / "text"
     text.write_bytes(b"It is a truth universally acknowledged, that a single man " * 40)

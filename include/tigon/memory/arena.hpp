@@ -44,8 +44,8 @@ class MeasureArena final : public MemorySource {
 };
 
 // Repeats a planned sequence inside one block of memory. Asking for anything the plan did not foresee is an internal
-// error, so planned bytes and used bytes are equal by construction. Debug builds surround blocks with guarded zones
-// and fill freed memory with NaN.
+// error, so planned bytes and used bytes are equal by construction. Several of them may share memory, one after the
+// other. Debug builds surround blocks with guarded zones and fill freed memory with NaN.
 class ReplayArena final : public MemorySource {
  public:
   // `memory` must hold plan.bytes() and outlive the arena, as must the plan.

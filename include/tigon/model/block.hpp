@@ -124,12 +124,12 @@ struct BlockValues {
 
 // The stream as a block leaves it: mid + out, not added yet. The next norm adds them, and then gives them back.
 struct StreamEnd {
-  BlockValues* values = nullptr;
+  Tensor mid{};
+  Tensor out{};
+  BlockValues* values = nullptr;  // whose they are
   bool keeps_mid = false;
 
   explicit operator bool() const noexcept { return values != nullptr; }
-  const Tensor& mid() const { return (*values)[Slot::mid]; }
-  const Tensor& out() const { return (*values)[Slot::out]; }
   void release() const;
 };
 
@@ -169,7 +169,7 @@ std::vector<Stage> block_stages(const BlockShape& shape);
 class Block {
  public:
   // `recompute` names the stages whose results are dropped after forward.
-  Block(BlockShape shape, StageMask recompute);
+  Block(const BlockShape& shape, StageMask recompute);
 
   const BlockShape& shape() const noexcept { return shape_; }
   SlotSet kept() const noexcept { return kept_; }

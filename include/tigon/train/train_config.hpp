@@ -15,6 +15,9 @@ struct MemoryPolicy {
   StageMask recompute = 0;  // the stages that drop their results in forward and run again in backward
   int64_t mlp_tile = 0;     // tokens at a time through the MLP; 0: all
   ops::ChunkRule chunk{};   // of fused linear cross entropy
+  // Each layer's weights are updated as soon as its gradient is complete, which then dies: one layer's gradients exist
+  // at a time. Only without clipping, which needs all of them at once, and with one micro-batch.
+  bool update_early = false;
 };
 
 // "none"; "selective", everything that costs no product; "block", everything but each layer's input; or stages by name,
