@@ -168,7 +168,7 @@ class Run {
   void finish_step(StepLog& log) {
     StepLine line{.report = trainer_.collect(), .planned_bytes = trainer_.plan().total_bytes()};
     const Clock::time_point now = Clock::now();
-    line.seconds = seconds_between(lap_, now);
+    line.seconds = line.report.seconds > 0 ? line.report.seconds : seconds_between(lap_, now);
     lap_ = now;
     line.tokens_per_second = static_cast<double>(line.report.tokens) / line.seconds;
     if (gemm_rate_ > 0) line.gemm_share = flops_ / line.seconds / gemm_rate_;

@@ -56,8 +56,15 @@ struct Trainer::Impl {
     StepReport report;
     size_t buffers = 0;
     int64_t counted = 0;
-    std::optional<DeviceEvent> done{};
+    std::unique_ptr<DeviceEvent> done{};
   };
+  // A moment of the stream that computes; none where nothing is queued.
+  std::unique_ptr<DeviceEvent> moment(const Context& ctx) const {
+    if (train.device.kind == DeviceKind::cpu) return nullptr;
+    auto event = std::make_unique<DeviceEvent>(train.device);
+    event->record(ctx);
+    return event;
+  }
 
   void upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const;
   bool gradients_finite(const StepBuffers& b) const;
@@ -75,6 +82,7 @@ struct Trainer::Impl {
   LossScale loss_scale;
   std::string config_text;
   std::deque<Pending> pending;
+  std::unique_ptr<DeviceEvent> step_began;  // the end of the last step collected, or when the first was submitted
   int64_t steps_submitted = 0;
   int64_t updates = 0;
   size_t next_buffers = 0;
@@ -183,6 +191,7 @@ void Trainer::submit(const std::vector<TokenBatch>& micros) {
   const bool one = t.train.accumulate == 1, early = t.train.memory.update_early;
   const Context step_ctx = t.context(t.step_arena), update_ctx = one ? step_ctx : t.context(t.update_arena);
   UpdateArgs update{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
+  if (t.pending.empty()) t.step_began = t.moment(step_ctx);
   t.residents.gradients.begin_step();
   for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
     ReplayArena& arena = micro == 0 ? t.step_arena : t.further_arena;
@@ -202,10 +211,7 @@ void Trainer::submit(const std::vector<TokenBatch>& micros) {
   }
   t.updates += entry.report.skipped ? 0 : 1;
   (one ? t.step_arena : t.update_arena).restart();
-  if (t.train.device.kind != DeviceKind::cpu) {
-    entry.done.emplace(t.train.device);
-    entry.done->record(step_ctx);
-  }
+  entry.done = t.moment(step_ctx);
   t.pending.push_back(std::move(entry));
 }
 
@@ -216,7 +222,11 @@ StepReport Trainer::collect() {
   }
   Impl::Pending entry = std::move(t.pending.front());
   t.pending.pop_front();
-  if (entry.done) (void)entry.done->ms_until(*entry.done);
+  if (entry.done) {
+    // By the GPU's clock: the host is ahead of it, and held up where its queue is full.
+    entry.report.seconds = t.step_began->ms_until(*entry.done) / 1e3;
+    t.step_began = std::move(entry.done);
+  }
   const StepBuffers& b = t.residents.buffers[entry.buffers];
   std::vector<float> results(static_cast<size_t>(b.results.view.sizes[0]));
   copy_from(t.transfers(), results.data(), b.results);

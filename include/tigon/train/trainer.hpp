@@ -20,6 +20,7 @@ struct StepReport {
   double lr = 0;
   double loss_scale = 1;
   int64_t tokens = 0;    // in the step
+  double seconds = 0;    // on a GPU, from the end of the step before; else 0
   bool skipped = false;  // overflowed under a dynamic loss scale
   bool finite = true;
 };
