@@ -68,9 +68,13 @@ void run(const Flags& flags) {
   progress.clear();
 
   fmt::print("{}", bench::table_text(result));
-  const std::string gemm = result.ceilings.gemm_flops_per_second > 0
-                               ? fmt::format("a GEMM of {:.0f} GFLOP/s", result.ceilings.gemm_flops_per_second * 1e-9)
-                               : "a GEMM rate that is not known";
+  std::string gemm;
+  for (const auto& [type, rate] : result.gemm_rates) {
+    if (rate == 0) continue;
+    const std::string in = result.gemm_rates.size() > 1 ? fmt::format(" in {}", to_string(type)) : "";
+    gemm += fmt::format("{}{:.0f} GFLOP/s{}", gemm.empty() ? "a GEMM of " : ", ", rate * 1e-9, in);
+  }
+  if (gemm.empty()) gemm = "a GEMM rate that is not known";
   fmt::print(
       "\nTimes are forward + backward. \"of limit\" is the time of the least work at this machine's measured limit (a "
       "copy of\n{:.1f} GB/s read + write, {}) over the median. \"peak\" is the most memory taken beyond the inputs:\n"

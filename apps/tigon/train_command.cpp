@@ -101,11 +101,11 @@ int64_t peak_resident_bytes() {
 double measured_gemm_rate(const TrainConfig& train) {
   if (train.device.kind == DeviceKind::cpu) {
     HeapArena heap;
-    return bench::measure_gemm({.threads = train.threads, .memory = &heap});
+    return bench::measure_gemm({.threads = train.threads, .memory = &heap}, train.precision.weight);
   }
   DeviceArena arena(train.device);
   const DeviceStream stream(train.device);
-  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena});
+  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena}, DType::bf16);
 }
 
 void run(Flags& flags) {

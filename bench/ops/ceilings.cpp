@@ -121,17 +121,26 @@ double measure_copy(const Context& ctx) {
   return 2.0 * static_cast<double>(kBytes) / (quantile(samples, 0.5) * 1e-3);
 }
 
-double measure_gemm(const Context& ctx) {
+double measure_gemm(const Context& ctx, DType dtype) {
   if (ctx.device.kind != DeviceKind::cpu) return measure_device_gemm(ctx);
   constexpr int64_t kSize = 2048;
   Context inner = ctx;
   HeapArena arena;
   inner.memory = &arena;
-  const OwnedTensor x(inner, "x", DType::f32, {kSize, kSize}, MemoryClass::other);
-  const OwnedTensor w(inner, "w", DType::f32, {kSize, kSize}, MemoryClass::other);
-  const OwnedTensor y(inner, "y", DType::f32, {kSize, kSize}, MemoryClass::other);
+  const OwnedTensor x(inner, "x", dtype, {kSize, kSize}, MemoryClass::other);
+  const OwnedTensor w(inner, "w", dtype, {kSize, kSize}, MemoryClass::other);
+  const OwnedTensor y(inner, "y", dtype, {kSize, kSize}, MemoryClass::other);
   for (const Tensor& t : {x.view, w.view}) {
-    for (int64_t i = 0; i < kSize * kSize; ++i) t.as<float>()[i] = static_cast<float>(i % 97) * 0.01f - 0.5f;
+    for (int64_t i = 0; i < kSize * kSize; ++i) {
+      const float value = static_cast<float>(i % 97) * 0.01f - 0.5f;
+      if (dtype == DType::bf16) {
+        t.as<bf16>()[i] = bf16(value);
+      } else if (dtype == DType::f16) {
+        t.as<f16>()[i] = f16(value);
+      } else {
+        t.as<float>()[i] = value;
+      }
+    }
   }
   std::vector<double> samples;
   for (int i = 0; i < 6; ++i)

@@ -5,7 +5,8 @@
 namespace tigon::bench {
 
 // What this machine can do at most, measured and not read from a data sheet: bytes read plus bytes written per second
-// of a large copy, and FLOP/s of a large GEMM (f32 on a CPU, bf16 on a GPU; 0 where the backend has none yet).
+// of a large copy, and FLOP/s of a large GEMM (in the storage type on a CPU, bf16 on a GPU; 0 where the backend has
+// none yet).
 struct Ceilings {
   double copy_bytes_per_second = 0;
   double gemm_flops_per_second = 0;
@@ -13,6 +14,6 @@ struct Ceilings {
 
 // Copies arrays far larger than the last-level cache, with all threads of a CPU; the median of several runs.
 double measure_copy(const Context& ctx);
-double measure_gemm(const Context& ctx);
+double measure_gemm(const Context& ctx, DType dtype);
 
 }  // namespace tigon::bench

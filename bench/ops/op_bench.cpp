@@ -271,6 +271,14 @@ std::vector<OpCase> wanted_cases(const BenchOptions& options) {
   return cases;
 }
 
+// The rate measured in this type; on a GPU there is only one.
+double gemm_rate(const BenchResult& result, DType dtype) {
+  for (const auto& [type, rate] : result.gemm_rates) {
+    if (type == dtype) return rate;
+  }
+  return result.gemm_rates.front().second;
+}
+
 }  // namespace
 
 BenchResult bench_ops(const BenchOptions& options, const std::function<void(int, int, const std::string&)>& progress,
@@ -290,7 +298,10 @@ BenchResult bench_ops(const BenchOptions& options, const std::function<void(int,
   BenchResult result;
   int done = 0;
   progress(done, total, "measuring this machine's copy bandwidth and GEMM rate");
-  result.ceilings = {measure_copy(ctx), measure_gemm(ctx)};
+  result.ceilings.copy_bytes_per_second = measure_copy(ctx);
+  for (const DType dtype : options.dtypes) {
+    if (on_cpu || result.gemm_rates.empty()) result.gemm_rates.emplace_back(dtype, measure_gemm(ctx, dtype));
+  }
   for (const OpCase& c : cases) {
     for (const DType dtype : options.dtypes) {
       const Inputs inputs(input_ctx, c, dtype);
@@ -298,7 +309,7 @@ BenchResult bench_ops(const BenchOptions& options, const std::function<void(int,
         if (fused ? !options.fused : !(options.unfused && c.unfused_forward)) continue;
         progress(done, total, c.name() + " " + std::string(to_string(dtype)) + (fused ? " fused" : " unfused"));
         // The copy beside each row: machines that are shared change from minute to minute.
-        result.ceilings.copy_bytes_per_second = measure_copy(ctx);
+        result.ceilings = {measure_copy(ctx), gemm_rate(result, dtype)};
         ++done;
         try {
           result.rows.push_back(bench_case(options, c, dtype, fused, inputs.tensors, result.ceilings));

@@ -39,7 +39,8 @@ struct BenchOptions {
 };
 
 struct BenchResult {
-  Ceilings ceilings;
+  Ceilings ceilings;                                 // beside the last row
+  std::vector<std::pair<DType, double>> gemm_rates;  // FLOP/s in each storage type asked for; on a GPU bf16's alone
   std::vector<Row> rows;
   std::vector<std::string> skipped;  // what the device's backend does not have, with the reason
 };

@@ -25,7 +25,8 @@ int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64
 // logits, dx and dweight. Ignored tokens are left out before the GEMM. Gradients are computed only for what is present,
 // and are those of the reduced loss (the sum with reduction none), times dloss if that is given. Inputs are only read,
 // so a second call gives the same result. dweight is summed in f32 whatever its type; on a GPU, where that takes memory
-// beside a 16-bit dweight, only over more than eight chunks.
+// beside a 16-bit dweight, only over more than eight chunks. On a GPU, and on a CPU that multiplies bf16 natively, the
+// gradient over the logits is rounded to x's type before the products; on a CPU not for an f32 dweight.
 // On a GPU chunks past the last token that counts are skipped there. Recorded in a CUDA graph, more than one chunk
 // leaves conditional nodes in it: such a graph cannot be cloned or become part of another.
 struct FusedLinearCrossEntropyForward {

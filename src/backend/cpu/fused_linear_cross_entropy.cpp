@@ -3,6 +3,10 @@
 //
 //   logits = x·Wᵀ + b      loss and dlogits, row by row      dW += dlogitsᵀ·x      dx = dlogits·W
 //
+// Where the CPU multiplies x's type as it is, dlogits is rounded to that type, as on a GPU and in an unfused chain, and
+// lies in the first half of each row of the f32 logits. An f32 dweight is asked for to lose nothing, so it is formed
+// before that.
+//
 // dweight in f32 is added up in place. A 16-bit dweight that several chunks would add to must not be rounded after each
 // of them, and an f32 copy of it would cost more than everything else here; so then the vocabulary is cut instead:
 // a first walk over the tokens finds each row's softmax, a second one over panels of W forms the gradient of all tokens
@@ -47,6 +51,7 @@ class Walk {
         vocab_(args.weight.sizes[0]),
         chunk_(args.chunk.tokens),
         by_panels_(args.dweight && args.dweight.dtype != DType::f32 && tokens_ > chunk_),
+        narrows_(multiplies_natively(args.x.dtype) && args.weight.dtype == args.x.dtype),
         panel_(std::max<int64_t>(1, chunk_ * vocab_ / std::max<int64_t>(1, tokens_))),
         batch_(ctx, {.target = args.target,
                      .class_weight = args.class_weight,
@@ -99,6 +104,17 @@ class Walk {
   Tensor logits(int64_t rows, int64_t columns) const {
     return Tensor::contiguous(logits_.view.data, DType::f32, {rows, columns});
   }
+  // The gradients that took the place of these logits, as the product with x reads them and as that with weight does.
+  Tensor for_dweight(const Tensor& block) const {
+    return args_.dweight && args_.dweight.dtype == DType::f32 ? block : for_dx(block);
+  }
+  Tensor for_dx(const Tensor& block) const {
+    if (!narrows_) return block;
+    Tensor narrow = block;
+    narrow.dtype = args_.x.dtype;
+    narrow.strides[0] *= size_of(block.dtype) / size_of(narrow.dtype);
+    return narrow;
+  }
   static void clear_row(const Tensor& t, int64_t i) {
     std::memset(row_bytes(t, i), 0, static_cast<size_t>(t.sizes[1] * size_of(t.dtype)));
   }
@@ -117,11 +133,12 @@ class Walk {
     }
     if (args_.dweight) {
       const Tensor dweight = args_.dweight.slice(0, 0, columns);
-      bytes = std::max(bytes, gemm_scratch_limit(outer_, {.a = block, .b = x, .c = dweight, .a_transposed = true}));
+      bytes = std::max(
+          bytes, gemm_scratch_limit(outer_, {.a = for_dweight(block), .b = x, .c = dweight, .a_transposed = true}));
     }
     if (args_.dx) {
       const Tensor dx = by_panels_ ? dx_rows_.view : args_.dx;
-      bytes = std::max(bytes, gemm_scratch_limit(outer_, {.a = block, .b = weight, .c = dx}));
+      bytes = std::max(bytes, gemm_scratch_limit(outer_, {.a = for_dx(block), .b = weight, .c = dx}));
     }
     if (args_.dbias) bytes = std::max(bytes, columns * 4 + kMemoryAlignment);
     return bytes;
@@ -160,23 +177,33 @@ class Walk {
       gemm(ctx_, {.a = x, .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
       for_rows(block, begin, 0, [&](int64_t kept, const LogitRow& row) {
         const RowScale scale = batch_.add_row(token(kept), row);
-        // The gradient takes the place of the logits.
-        if (gradients()) batch_.gradient_row(token(kept), row, scale, const_cast<void*>(row.logits), false);
+        if (gradients()) batch_.gradient_in_place(token(kept), row, scale, for_dweight(block).dtype);
       });
-      if (args_.dweight) gemm(ctx_, {.a = block, .b = x, .c = args_.dweight, .a_transposed = true, .accumulate = add});
-      if (args_.dbias) column_sums(ctx_, block, bias_sums, add_bias);
+      const Tensor gradient = for_dweight(block);
+      if (args_.dweight) {
+        gemm(ctx_, {.a = gradient, .b = x, .c = args_.dweight, .a_transposed = true, .accumulate = add});
+      }
+      if (args_.dbias) column_sums(ctx_, gradient, bias_sums, add_bias);
       add = add_bias = true;
-      if (args_.dx) chunk_dx(begin, end, x, block);
+      if (args_.dx) {
+        if (gradient.dtype != for_dx(block).dtype) narrow(block);
+        chunk_dx(begin, end, x, for_dx(block));
+      }
     }
     if (sums_bias_apart() && chunks.count > 0) narrow_bias();
     if (chunks.count == 0 && !args_.accumulate_dweight) clear_parameters();
   }
 
-  void chunk_dx(int64_t begin, int64_t end, const Tensor& x, const Tensor& block) {
+  void narrow(const Tensor& block) const {
+    for_rows(block, 0, 0,
+             [](int64_t, const LogitRow& row) { narrow_in_place(const_cast<void*>(row.logits), row.count); });
+  }
+
+  void chunk_dx(int64_t begin, int64_t end, const Tensor& x, const Tensor& gradient) {
     if (x.data != rows_.view.data) {  // neighbouring tokens: straight into place
-      return gemm(ctx_, {.a = block, .b = args_.weight, .c = args_.dx.slice(0, token(begin), token(end - 1) + 1)});
+      return gemm(ctx_, {.a = gradient, .b = args_.weight, .c = args_.dx.slice(0, token(begin), token(end - 1) + 1)});
     }
-    gemm(ctx_, {.a = block, .b = args_.weight, .c = x});  // the copy of x is no longer needed
+    gemm(ctx_, {.a = gradient, .b = args_.weight, .c = x});  // the copy of x is no longer needed
     parallel_tasks(ctx_, end - begin, [&](int64_t i) {
       std::memcpy(row_bytes(args_.dx, token(begin + i)), row_bytes(x, i),
                   static_cast<size_t>(hidden_ * size_of(x.dtype)));
@@ -222,15 +249,16 @@ class Walk {
       const Tensor bias = args_.bias ? args_.bias.slice(0, first, last) : Tensor{};
       gemm(ctx_, {.a = x, .b = weight, .c = block, .bias = bias, .b_transposed = true});
       for_rows(block, 0, first, [&](int64_t kept, const LogitRow& row) {
-        batch_.gradient_row(token(kept), row, scales_.as<RowScale>()[kept], const_cast<void*>(row.logits), false);
+        batch_.gradient_in_place(token(kept), row, scales_.as<RowScale>()[kept], for_dweight(block).dtype);
       });
-      gemm(ctx_, {.a = block,
+      const Tensor gradient = for_dweight(block);  // of 16 bits, as dweight is, so dx's as well
+      gemm(ctx_, {.a = gradient,
                   .b = x,
                   .c = args_.dweight.slice(0, first, last),
                   .a_transposed = true,
                   .accumulate = args_.accumulate_dweight});
-      if (args_.dbias) column_sums(ctx_, block, args_.dbias.slice(0, first, last), args_.accumulate_dweight);
-      if (args_.dx) gemm(ctx_, {.a = block, .b = weight, .c = dx, .accumulate = p > 0});
+      if (args_.dbias) column_sums(ctx_, gradient, args_.dbias.slice(0, first, last), args_.accumulate_dweight);
+      if (args_.dx) gemm(ctx_, {.a = gradient, .b = weight, .c = dx, .accumulate = p > 0});
     }
     for (int64_t i = 0; args_.dx && i < kept_count_; ++i) {
       unary(ctx_, {.x = dx.slice(0, i, i + 1), .y = args_.dx.slice(0, token(i), token(i) + 1)});
@@ -241,6 +269,7 @@ class Walk {
   const FusedLinearCrossEntropyForward& args_;
   int64_t tokens_, hidden_, vocab_, chunk_;
   bool by_panels_;
+  bool narrows_;   // dlogits to x's type
   int64_t panel_;  // classes at a time, so that all tokens' logits of them fit the chunk's buffer
   LossBatch batch_;
   Buffer kept_;  // the tokens that count, in order

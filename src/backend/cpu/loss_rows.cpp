@@ -83,8 +83,10 @@ RowStatistics LossRowStatistics(const LogitRow& row, int64_t target, const float
   return result;
 }
 
-template <bool kStream, class T, class Cap>
-TIGON_SIMD void row_gradient(const T* x, int64_t n, const RowGradient& g, const float* weight, const Cap& cap, T* out) {
+// From the first column to the last, each vector read before it is written: `out` may be x, also where it is narrower.
+template <bool kStream, class T, class Out, class Cap>
+TIGON_SIMD void row_gradient(const T* x, int64_t n, const RowGradient& g, const float* weight, const Cap& cap,
+                             Out* out) {
   const V shift = set(g.shift), softmax = set(g.softmax), every = set(g.every);
   const auto gradient = [&](int64_t j, auto part, V at_target) HWY_ATTR {
     const V v = load(x + j, part);
@@ -113,18 +115,26 @@ TIGON_SIMD void row_gradient(const T* x, int64_t n, const RowGradient& g, const 
   plain(end, n);
 }
 
+template <class T, class Out>
+TIGON_SIMD void any_row_gradient(const LogitRow& row, const RowGradient& gradient, const float* weight, float softcap,
+                                 bool stream, Out* out) {
+  const T* x = static_cast<const T*>(row.logits);
+  if (softcap > 0) return row_gradient<false>(x, row.count, gradient, weight, SoftCap(softcap), out);
+  if (stream) {
+    row_gradient<true>(x, row.count, gradient, weight, NoCap(), out);
+  } else {
+    row_gradient<false>(x, row.count, gradient, weight, NoCap(), out);
+  }
+}
+
 void LossRowGradient(const LogitRow& row, const RowGradient& gradient, const float* weight, float softcap, bool stream,
-                     void* dlogits) {
-  with_type(row.dtype, [&](auto* type) HWY_ATTR {
-    using T = std::remove_pointer_t<decltype(type)>;
-    const T* x = static_cast<const T*>(row.logits);
-    T* out = static_cast<T*>(dlogits);
-    if (softcap > 0) return row_gradient<false>(x, row.count, gradient, weight, SoftCap(softcap), out);
-    if (stream) {
-      row_gradient<true>(x, row.count, gradient, weight, NoCap(), out);
-    } else {
-      row_gradient<false>(x, row.count, gradient, weight, NoCap(), out);
-    }
+                     DType type, void* dlogits) {
+  if (type != row.dtype) {
+    return any_row_gradient<float>(row, gradient, weight, softcap, stream, static_cast<bf16*>(dlogits));
+  }
+  with_type(row.dtype, [&](auto* t) HWY_ATTR {
+    using T = std::remove_pointer_t<decltype(t)>;
+    any_row_gradient<T>(row, gradient, weight, softcap, stream, static_cast<T*>(dlogits));
   });
 }
 
@@ -186,6 +196,15 @@ RowScale LossBatch::add_row(int64_t token, const LogitRow& row) const {
 
 void LossBatch::gradient_row(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits,
                              bool stream) const {
+  write_gradient(token, row, scale, dlogits, row.dtype, stream);
+}
+
+void LossBatch::gradient_in_place(int64_t token, const LogitRow& row, const RowScale& scale, DType type) const {
+  write_gradient(token, row, scale, const_cast<void*>(row.logits), type, false);
+}
+
+void LossBatch::write_gradient(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits, DType type,
+                               bool stream) const {
   const auto& options = in_.options;
   const int64_t y = target(token);
   const double upstream = upstream_of(token) * scale_of(token);
@@ -202,7 +221,7 @@ void LossBatch::gradient_row(int64_t token, const LogitRow& row, const RowScale&
                              .target = y >= row.first && y < row.first + row.count ? y - row.first : -1};
   HWY_DYNAMIC_DISPATCH(LossRowGradient)
   (row, gradient, in_.class_weight ? in_.class_weight.as<float>() + row.first : nullptr,
-   static_cast<float>(options.softcap), stream, dlogits);
+   static_cast<float>(options.softcap), stream, type, dlogits);
 }
 
 void LossBatch::flush_streams() { hwy::FlushStream(); }

@@ -46,6 +46,8 @@ class LossBatch {
   // The gradient of a row, or of some of its columns, into dlogits (which may be the logits); `stream` stores it past
   // the cache, for rows aligned to whole vectors, and asks for a `flush_streams` by the same thread when it is done.
   void gradient_row(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits, bool stream) const;
+  // The same over f32 logits that then hold their gradient, in f32 or, in the first half of the row's bytes, in bf16.
+  void gradient_in_place(int64_t token, const LogitRow& row, const RowScale& scale, DType type) const;
   static void flush_streams();
   // An ignored token counts nothing.
   void ignore_row(int64_t token) const;
@@ -67,6 +69,8 @@ class LossBatch {
     return in_.token_scale ? static_cast<double>(in_.token_scale.as<float>()[token]) : 1.0;
   }
   double upstream_of(int64_t token) const;
+  void write_gradient(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits, DType type,
+                      bool stream) const;
   void write_token(int64_t token, const TokenLoss& loss, double lse, int64_t predicted) const;
 
   LossInputs in_;

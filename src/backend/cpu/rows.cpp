@@ -34,6 +34,13 @@ void ReducePartials(const float* partials, int64_t blocks, int64_t stride, int64
   });
 }
 
+// Each vector is read before it is written, and the writes never overtake the reads.
+void NarrowInPlace(void* row, int64_t n) {
+  const float* in = static_cast<const float*>(row);
+  bf16* out = static_cast<bf16*>(row);
+  for_row(n, [&](int64_t j, auto part) HWY_ATTR { store(load(in + j, part), out + j, part); });
+}
+
 }  // namespace tigon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -41,7 +48,10 @@ HWY_AFTER_NAMESPACE();
 namespace tigon::cpu {
 
 HWY_EXPORT(WidenRow);
+HWY_EXPORT(NarrowInPlace);
 HWY_EXPORT(ReducePartials);
+
+void narrow_in_place(void* row, int64_t n) { HWY_DYNAMIC_DISPATCH(NarrowInPlace)(row, n); }
 
 void widen_row(const Tensor& t, float bias, float missing, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(WidenRow)(t, bias, missing, n, out);

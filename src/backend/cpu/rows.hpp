@@ -35,6 +35,9 @@ inline bool streams_apart_from(const Tensor& t, std::initializer_list<Tensor> in
 // out[j] = bias + t[j] in f32, or `missing` throughout when t is absent: a parameter row ready for use.
 void widen_row(const Tensor& t, float bias, float missing, int64_t n, float* out);
 
+// The n values at `row` rounded to bf16, in the first half of their own bytes.
+void narrow_in_place(void* row, int64_t n);
+
 // t[j] = (accumulate ? t[j] : 0) + Σ_b partials[b·n + j], the blocks in order: the second half of a sum over rows.
 void reduce_partials(const Context& ctx, const float* partials, int64_t blocks, int64_t n, const Tensor& t,
                      bool accumulate);
