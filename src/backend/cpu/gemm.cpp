@@ -18,7 +18,8 @@
 
 #include "tigon/core/error.hpp"
 
-// sgemm's sister is exported by every oneDNN from 1.1 on, but stands in no header; so a library may lack it.
+// sgemm's sister. oneDNN exports it (seen in 2.6) but declares it in no public header; so a library may lack it, and
+// then products are widened.
 extern "C" [[gnu::weak]] dnnl_status_t dnnl_gemm_bf16bf16f32(char transa, char transb, dnnl_dim_t m, dnnl_dim_t n,
                                                              dnnl_dim_t k, float alpha, const tigon::bf16* a,
                                                              dnnl_dim_t lda, const tigon::bf16* b, dnnl_dim_t ldb,
