@@ -149,8 +149,8 @@ void run(Flags& flags) {
   if (options.eval_fraction > 0 || !options.eval_data.empty()) fmt::print(", {:.4f} in evaluation", result.eval_loss);
   if (result.tokens_per_second > 0) fmt::print(", {:.0f} tokens/s", result.tokens_per_second);
   fmt::print("\n");
-  fmt::print("{} planned and used; the process held {} at most\n", human_bytes(result.planned_bytes),
-             human_bytes(peak_resident_bytes()));
+  fmt::print("{} planned, {} used; the process held {} at most\n", human_bytes(result.planned_bytes),
+             human_bytes(result.used_bytes), human_bytes(peak_resident_bytes()));
   if (!options.output.empty()) fmt::print("weights in {}\n", options.output.string());
 }
 

@@ -124,9 +124,8 @@ Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const
     }
     return good;
   };
-  const int64_t longest =
-      model.sliding_window > 0 ? std::min(model.sliding_window, model.max_position) : model.max_position;
-  return {.batch = search(&TrainConfig::batch, int64_t{1} << 16), .seq = search(&TrainConfig::seq, longest)};
+  return {.batch = search(&TrainConfig::batch, int64_t{1} << 16),
+          .seq = search(&TrainConfig::seq, model.longest_sequence())};
 }
 
 std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {

@@ -84,6 +84,7 @@ class Run {
     if (!options_.output.empty() && !result_.stopped) write_output();
     result_.steps = trainer_.step();
     result_.planned_bytes = trainer_.plan().total_bytes();
+    result_.used_bytes = trainer_.used_bytes();
     if (timed_tokens_ > 0) result_.tokens_per_second = static_cast<double>(timed_tokens_) / timed_seconds_;
     return result_;
   }
@@ -130,6 +131,9 @@ class Run {
       trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
                                                       trainer_.config().precision.weight, config.string()));
     }
+    // Large models take a while.
+    const fs::path& source = from.empty() ? options_.model_folder : from;
+    if (!source.empty()) observer_.on_message("loading " + source.string());
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
       saved_ = trainer_.step();

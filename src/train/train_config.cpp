@@ -136,12 +136,11 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                  .expected = "no clipping, one micro-batch, and no dynamic loss scale",
                  .fix = "Add --clip 0 --accumulate 1, and use another precision than fp16."});
   }
-  const int64_t longest =
-      model.sliding_window > 0 ? std::min(model.sliding_window, model.max_position) : model.max_position;
+  const int64_t longest = model.longest_sequence();
   if (train.seq > longest) {
     throw Error(ErrorCode::unsupported,
                 {.where = "seq",
-                 .what = model.sliding_window > 0 && model.sliding_window < model.max_position
+                 .what = longest < model.max_position
                              ? "the sequence is longer than the model's sliding window, and attention within a window "
                                "is not supported"
                              : "the sequence is longer than the model's positions",

@@ -121,8 +121,8 @@ int64_t Trainer::most_pending() const noexcept {
 }
 
 int64_t Trainer::used_bytes() const noexcept {
-  const int64_t transient = std::max(
-      {impl_->step_arena.used_bytes(), impl_->update_arena.used_bytes(), impl_->evaluation_arena.used_bytes()});
+  const int64_t transient = std::max({impl_->step_arena.used_bytes(), impl_->further_arena.used_bytes(),
+                                      impl_->update_arena.used_bytes(), impl_->evaluation_arena.used_bytes()});
   return align_up(impl_->resident_arena.used_bytes()) + align_up(transient);
 }
 

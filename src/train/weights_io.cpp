@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kPiece = int64_t{1} << 22;  // elements on the host at a time
 
 // values[i] = mean + range·normal(first + i); first is a multiple of 4. One block of random words makes four values.
-void fill_normal(const RandomStream& random, int64_t first, double mean, double range, std::vector<float>& values) {
+void fill_normal(const Context& ctx, const RandomStream& random, int64_t first, double mean, double range,
+                 std::vector<float>& values) {
   const int64_t blocks = (static_cast<int64_t>(values.size()) + 3) / 4;
   const auto work = [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
@@ -34,7 +35,8 @@ void fill_normal(const RandomStream& random, int64_t first, double mean, double 
       }
     }
   };
-  const auto threads = static_cast<int64_t>(std::clamp(std::thread::hardware_concurrency(), 1u, 32u));
+  const int64_t threads =
+      ctx.threads > 0 ? ctx.threads : static_cast<int64_t>(std::clamp(std::thread::hardware_concurrency(), 1u, 32u));
   if (blocks < 4096 || threads == 1) return work(0, blocks);
   std::vector<std::thread> pool;
   for (int64_t t = 0; t < threads; ++t) pool.emplace_back(work, blocks * t / threads, blocks * (t + 1) / threads);
@@ -151,7 +153,7 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
     const RandomStream random{.seed = seed, .step = 0, .tensor = static_cast<uint32_t>(i)};
     for (int64_t first = 0; first < p.elements(); first += kPiece) {
       values.resize(static_cast<size_t>(std::min(kPiece, p.elements() - first)));
-      fill_normal(random, first, p.init_mean, p.init_range, values);
+      fill_normal(ctx, random, first, p.init_mean, p.init_range, values);
       store_parameter(ctx, r, i, first, values, bytes);
     }
   }

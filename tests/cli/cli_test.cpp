@@ -1,34 +1,16 @@
 // The program as a person meets it: what it prints and what it returns.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 
+#include "cli/program.hpp"
+
+namespace tigon::test {
 namespace {
-
-struct Outcome {
-  int code;
-  std::string text;  // standard output and standard error together
-};
-
-Outcome tigon(const std::string& arguments) {
-  FILE* pipe = popen((std::string(TIGON_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
-  std::string text;
-  std::array<char, 4096> buffer{};
-  while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
-  return {WEXITSTATUS(pclose(pipe)), text};
-}
-
-void expect(const Outcome& outcome, int code, std::initializer_list<const char*> texts) {
-  EXPECT_EQ(outcome.code, code) << outcome.text;
-  for (const char* text : texts)
-    EXPECT_NE(outcome.text.find(text), std::string::npos) << "lacks " << text << ":\n" << outcome.text;
-}
 
 TEST(Cli, HelpTeaches) {
   expect(tigon("--help"), 0, {"LLM training in little memory", "bench", "Start with:"});
@@ -90,3 +72,4 @@ TEST(Cli, FusedLossTakesAFractionOfTheUnfusedMemory) {
 }
 
 }  // namespace
+}  // namespace tigon::test

@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -14,28 +13,12 @@
 #include <thread>
 #include <vector>
 
+#include "cli/program.hpp"
+
+namespace tigon::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Outcome {
-  int code;
-  std::string text;
-};
-
-Outcome tigon(const std::string& arguments) {
-  FILE* pipe = popen((std::string(TIGON_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
-  std::string text;
-  std::array<char, 4096> buffer{};
-  while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
-  return {WEXITSTATUS(pclose(pipe)), text};
-}
-
-void expect(const Outcome& outcome, int code, std::initializer_list<const char*> texts) {
-  EXPECT_EQ(outcome.code, code) << outcome.text;
-  for (const char* text : texts)
-    EXPECT_NE(outcome.text.find(text), std::string::npos) << "lacks " << text << ":\n" << outcome.text;
-}
 
 // A folder of its own, removed at the end.
 class Folder {
@@ -200,3 +183,4 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
 }
 
 }  // namespace
+}  // namespace tigon::test

@@ -41,6 +41,10 @@ struct ModelConfig {
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  // The most tokens of a sequence that training takes.
+  int64_t longest_sequence() const {
+    return sliding_window > 0 && sliding_window < max_position ? sliding_window : max_position;
+  }
 };
 
 // Reads the text of a config.json. An architecture that is not one of the families, a field that changes the

@@ -53,7 +53,7 @@ struct RunResult {
   double first_loss = 0, last_loss = 0;
   double eval_loss = 0;
   double tokens_per_second = 0;  // over all steps but the first of this run
-  int64_t planned_bytes = 0;
+  int64_t planned_bytes = 0, used_bytes = 0;
 };
 
 // FLOPs of one step: the products of forward and backward, and attention's, without recompute.

@@ -106,41 +106,15 @@ def fused_linear_cross_entropy(
     input: torch.Tensor,
     weight: torch.Tensor,
     target: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    ce_weight: torch.Tensor | None = None,
-    ignore_index: int = -100,
-    lse_square_scale: float = 0.0,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
-    softcap: float | None = None,
-    return_z_loss: bool = False,
-    accum_dtype: torch.dtype | None = None,
-    use_token_scaling: bool = False,
-    return_token_accuracy: bool = False,
-    return_predicted_tokens: bool = False,
-    *_how_liger_computes: Any,
+    *options: Any,
     mode: str | None = None,
+    **named: Any,
 ) -> CrossEntropyOutput:
-    """Options as in tigon.ops.linear_cross_entropy; always the four results."""
-    return _four(
-        ops.linear_cross_entropy(
-            input,
-            weight,
-            target,
-            bias,
-            ce_weight,
-            ignore_index,
-            lse_square_scale,
-            label_smoothing,
-            reduction,
-            softcap,
-            return_z_loss,
-            accum_dtype,
-            use_token_scaling,
-            return_token_accuracy,
-            return_predicted_tokens,
-        )
-    )
+    """Options as in tigon.ops.linear_cross_entropy; always the four results.
+
+    Liger's options are the same twelve in the same order; what it has beyond them chooses how it computes.
+    """
+    return _four(ops.linear_cross_entropy(input, weight, target, *options[:12], **named))
 
 
 def _four(result: torch.Tensor | CrossEntropyOutput) -> CrossEntropyOutput:

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <initializer_list>
+#include <string>
+
+// The program under test, run to its end.
+namespace tigon::test {
+
+struct Outcome {
+  int code;
+  std::string text;  // standard output and standard error together
+};
+
+inline Outcome tigon(const std::string& arguments) {
+  FILE* pipe = popen((std::string(TIGON_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
+  return {WEXITSTATUS(pclose(pipe)), text};
+}
+
+inline void expect(const Outcome& outcome, int code, std::initializer_list<const char*> texts) {
+  EXPECT_EQ(outcome.code, code) << outcome.text;
+  for (const char* text : texts)
+    EXPECT_NE(outcome.text.find(text), std::string::npos) << "lacks " << text << ":\n" << outcome.text;
+}
+
+}  // namespace tigon::test
