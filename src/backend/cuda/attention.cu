@@ -52,12 +52,14 @@ void attention_backward(const Context& ctx, const ops::AttentionBackward& args) 
                     [&](bool forced) { return attention_backward_cudnn(ctx, args, forced); })) {
     return;
   }
-  const int64_t queries = args.q.sizes[0] * args.q.sizes[1] * args.q.sizes[2];
-  const Buffer delta = ctx.scratch("attention_delta", queries * static_cast<int64_t>(sizeof(float)));
+  const int64_t queries = args.q.sizes[0] * args.q.sizes[2] * attention_pitch(args.q.sizes[1]);
+  const Buffer both = ctx.scratch("attention_statistics", 2 * queries * static_cast<int64_t>(sizeof(float)));
   if (ctx.measuring() || args.k.elements() == 0) return;  // without query heads, dk and dv are still zeroed
   const DeviceGuard guard(ctx);
-  attention_delta(ctx, args, delta.as<float>());
-  if (!attention_backward_mma(ctx, args, delta.as<float>())) attention_backward_plain(ctx, args, delta.as<float>());
+  const AttentionStatistics statistics{both.as<float>(), both.as<float>() + queries};
+  attention_statistics(ctx, args, statistics);
+  if (attention_backward_wgmma(ctx, args, statistics) || attention_backward_mma(ctx, args, statistics)) return;
+  attention_backward_plain(ctx, args, statistics);
 }
 
 }  // namespace tigon::cuda

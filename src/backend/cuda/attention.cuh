@@ -84,8 +84,8 @@ struct AttentionGrid {
 
   int64_t blocks() const { return batches * heads * row_blocks * panels; }
 
-  __device__ __forceinline__ AttentionWork work() const {
-    int64_t index = first + blockIdx.x;
+  __device__ __forceinline__ AttentionWork work() const { return work(first + blockIdx.x); }
+  __device__ __forceinline__ AttentionWork work(int64_t index) const {
     AttentionWork mine;
     mine.head = index % heads;
     index /= heads;

@@ -12,8 +12,9 @@ namespace {
 template <class T>
 struct BackwardPass {
   Heads<const T> row, row_other, column, column_other;
-  const float* lse;
-  const float* delta;
+  const float* lse;    // [batch, heads, seq]
+  const float* delta;  // [batch, heads, pitch]
+  int64_t pitch;
 };
 
 // With p = softmax and ds = p·(dout·v − delta): sums p·column_other into `other` (dv, keys as rows only) and
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kPlainThreads)
     const int64_t q_head = kRowsAreKeys ? work.head * n.group + member : work.head;
     const int64_t column_head = kRowsAreKeys ? q_head : work.head / n.group;
     const float* lse = pass.lse + (work.batch * n.heads + q_head) * n.seq;
-    const float* delta = pass.delta + (work.batch * n.heads + q_head) * n.seq;
+    const float* delta = pass.delta + (work.batch * n.heads + q_head) * pass.pitch;
     const T* columns = pass.column.head(work.batch, column_head);
     const T* other_columns = pass.column_other.head(work.batch, column_head);
     for (int64_t column = begin; column < end; column += kPlainTile) {
@@ -82,7 +83,8 @@ __global__ void __launch_bounds__(kPlainThreads)
 
 }  // namespace
 
-void attention_backward_plain(const Context& ctx, const ops::AttentionBackward& args, const float* delta) {
+void attention_backward_plain(const Context& ctx, const ops::AttentionBackward& args,
+                              const AttentionStatistics& statistics) {
   const AttentionSizes n = attention_sizes(args);
   AttentionGrid all{.batches = n.batch,
                     .heads = n.kv_heads,
@@ -94,17 +96,28 @@ void attention_backward_plain(const Context& ctx, const ops::AttentionBackward& 
     const Heads<const T> q = heads_of<const T>(args.q), k = heads_of<const T>(args.k), v = heads_of<const T>(args.v),
                          dout = heads_of<const T>(args.dout);
     const float* lse = args.lse.as<float>();
+    const int64_t pitch = attention_pitch(n.seq);
     launch_blocks(all, [&](const AttentionGrid& grid, unsigned count) {
-      const BackwardPass<T> pass{
-          .row = k, .row_other = v, .column = q, .column_other = dout, .lse = lse, .delta = delta};
+      const BackwardPass<T> pass{.row = k,
+                                 .row_other = v,
+                                 .column = q,
+                                 .column_other = dout,
+                                 .lse = lse,
+                                 .delta = statistics.delta,
+                                 .pitch = pitch};
       attention_backward_kernel<T, true>
           <<<count, kPlainThreads, 0, stream_of(ctx)>>>(pass, heads_of<T>(args.dk), heads_of<T>(args.dv), n, grid);
     });
     all.heads = n.heads;
     all.last_first = true;
     launch_blocks(all, [&](const AttentionGrid& grid, unsigned count) {
-      const BackwardPass<T> pass{
-          .row = q, .row_other = dout, .column = k, .column_other = v, .lse = lse, .delta = delta};
+      const BackwardPass<T> pass{.row = q,
+                                 .row_other = dout,
+                                 .column = k,
+                                 .column_other = v,
+                                 .lse = lse,
+                                 .delta = statistics.delta,
+                                 .pitch = pitch};
       attention_backward_kernel<T, false>
           <<<count, kPlainThreads, 0, stream_of(ctx)>>>(pass, heads_of<T>(args.dq), Heads<T>{}, n, grid);
     });

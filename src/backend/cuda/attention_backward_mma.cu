@@ -21,8 +21,9 @@ template <class T>
 struct BackwardTensors {
   Heads<const T> row, row_other, column, column_other;
   Heads<T> out, other;
-  const float* lse;
-  const float* delta;
+  const float* lse2;   // [batch, heads, pitch]
+  const float* delta;  // [batch, heads, pitch]
+  int64_t pitch;
 };
 
 template <int D, bool kRowsAreKeys>
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
       static_assert(2 * N <= kThreads);
       const int i = static_cast<int>(threadIdx.x);
       if (i < 2 * N) {
-        const float* from = (i < N ? t.lse : t.delta) + (work.batch * n.heads + q_head) * n.seq;
+        const float* from = (i < N ? t.lse2 : t.delta) + (work.batch * n.heads + q_head) * t.pitch;
         const int query = column + i % N;
         const bool inside = query < seq;
         copy_async_float(to + 2 * kColumnBytes + static_cast<uint32_t>(i) * 4, inside ? from + query : from, inside);
@@ -143,15 +144,15 @@ __global__ void __launch_bounds__(kThreads)
   const int row = first_row + warp_row;  // the first of this warp
   const float scale_log2 = n.scale * kLog2E;
   const float nothing = n.scale < 0 ? INFINITY : -INFINITY;  // the score whose exponential is 0
-  float row_lse[kTiles][2], row_delta[kTiles][2];            // where rows are queries
+  float row_lse2[kTiles][2], row_delta[kTiles][2];           // where rows are queries
   if constexpr (!kRowsAreKeys) {
-    const int64_t base = (work.batch * n.heads + work.head) * n.seq;
+    const int64_t base = (work.batch * n.heads + work.head) * t.pitch;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int query = row + 16 * m + lane / 4 + 8 * half;
-        row_lse[m][half] = query < seq ? t.lse[base + query] * kLog2E : 0.0f;
+        row_lse2[m][half] = query < seq ? t.lse2[base + query] : 0.0f;
         row_delta[m][half] = query < seq ? t.delta[base + query] : 0.0f;
       }
     }
@@ -169,8 +170,8 @@ __global__ void __launch_bounds__(kThreads)
     // No query of these rows and columns sees a key.
     if (n.causal && (kRowsAreKeys ? column + N - 1 < row : column > row + 16 * kTiles - 1)) continue;
     const MmaTile<D> columns{shared + stage(step)}, other_columns{shared + stage(step) + kColumnBytes};
-    const float* column_lse = reinterpret_cast<const float*>(memory + stage(step) + 2 * kColumnBytes);
-    const float* column_delta = column_lse + N;
+    const float* column_lse2 = reinterpret_cast<const float*>(memory + stage(step) + 2 * kColumnBytes);
+    const float* column_delta = column_lse2 + N;
 
     float p[kTiles][N / 8][4], ds[kTiles][N / 8][4];
     products<T, D, Shape>(p, rows, columns, left, load, warp_row);
@@ -193,11 +194,11 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int j = 0; j < N / 8; ++j) {
-      float lse[2], delta[2];
+      float lse2[2], delta[2];
       if constexpr (kRowsAreKeys) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          lse[e] = column_lse[j * 8 + lane % 4 * 2 + e] * kLog2E;
+          lse2[e] = column_lse2[j * 8 + lane % 4 * 2 + e];
           delta[e] = column_delta[j * 8 + lane % 4 * 2 + e];
         }
       }
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const float shift = kRowsAreKeys ? lse[e % 2] : row_lse[m][e / 2];
+          const float shift = kRowsAreKeys ? lse2[e % 2] : row_lse2[m][e / 2];
           p[m][j][e] = exp2_fast(fmaf(p[m][j][e], scale_log2, -shift));
           ds[m][j][e] = p[m][j][e] * (ds[m][j][e] - (kRowsAreKeys ? delta[e % 2] : row_delta[m][e / 2]));
         }
@@ -245,11 +246,11 @@ void launch_pass(const Context& ctx, const AttentionSizes& n, const BackwardTens
 }
 
 template <class T, int D>
-void launch(const Context& ctx, const ops::AttentionBackward& args, const float* delta) {
+void launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& statistics) {
   const AttentionSizes n = attention_sizes(args);
   const Heads<const T> q = heads_of<const T>(args.q), k = heads_of<const T>(args.k), v = heads_of<const T>(args.v),
                        dout = heads_of<const T>(args.dout);
-  const float* lse = args.lse.as<float>();
+  const int64_t pitch = attention_pitch(n.seq);
   launch_pass<T, D, true>(ctx, n,
                           {.row = k,
                            .row_other = v,
@@ -257,8 +258,9 @@ void launch(const Context& ctx, const ops::AttentionBackward& args, const float*
                            .column_other = dout,
                            .out = heads_of<T>(args.dk),
                            .other = heads_of<T>(args.dv),
-                           .lse = lse,
-                           .delta = delta});
+                           .lse2 = statistics.lse2,
+                           .delta = statistics.delta,
+                           .pitch = pitch});
   launch_pass<T, D, false>(ctx, n,
                            {.row = q,
                             .row_other = dout,
@@ -266,17 +268,20 @@ void launch(const Context& ctx, const ops::AttentionBackward& args, const float*
                             .column_other = v,
                             .out = heads_of<T>(args.dq),
                             .other = {},
-                            .lse = lse,
-                            .delta = delta});
+                            .lse2 = statistics.lse2,
+                            .delta = statistics.delta,
+                            .pitch = pitch});
 }
 
 }  // namespace
 
-bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args, const float* delta) {
+bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args,
+                            const AttentionStatistics& statistics) {
   if (!mma_fits(args)) return false;
   if (!rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) return false;
-  with_mma_width(
-      args.q, [&](auto* type, auto width) { launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args, delta); });
+  with_mma_width(args.q, [&](auto* type, auto width) {
+    launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args, statistics);
+  });
   return true;
 }
 

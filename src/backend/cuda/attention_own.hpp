@@ -5,15 +5,33 @@
 // Attention by our own kernels, without a library. None of them ever holds a matrix of all scores.
 namespace tigon::cuda {
 
+// What backward needs of each query, [batch, heads, pitch] in f32: kernels may read whole tiles of it, since it goes on
+// beyond the last query with what makes its probabilities 0.
+struct AttentionStatistics {
+  float* lse2;   // lse / ln 2, so that probabilities are powers of 2; infinite beyond the last query
+  float* delta;  // Σ_d dout·o; 0 beyond the last query
+};
+inline constexpr int64_t kAttentionPitch = 128;
+constexpr int64_t attention_pitch(int64_t seq) {
+  return (seq + kAttentionPitch - 1) / kAttentionPitch * kAttentionPitch;
+}
+
 // Any type, size, stride and alignment: scores and sums in f32, on the plain arithmetic units.
 void attention_forward_plain(const Context& ctx, const ops::AttentionForward& args);
-void attention_backward_plain(const Context& ctx, const ops::AttentionBackward& args, const float* delta);
+void attention_backward_plain(const Context& ctx, const ops::AttentionBackward& args,
+                              const AttentionStatistics& statistics);
 
 // On tensor cores. False, with nothing done, where they do not fit: f32, long or odd D, rows off 16 bytes.
 bool attention_forward_mma(const Context& ctx, const ops::AttentionForward& args);
-bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args, const float* delta);
+bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args,
+                            const AttentionStatistics& statistics);
 
-// delta = Σ_d dout·o for each query, [batch, heads, seq]: what both passes of backward subtract.
-void attention_delta(const Context& ctx, const ops::AttentionBackward& args, float* delta);
+// The same on Hopper's tensor cores. False, with nothing done, elsewhere and where they do not fit.
+bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
+                              const AttentionStatistics& statistics);
+
+// Makes the statistics.
+void attention_statistics(const Context& ctx, const ops::AttentionBackward& args,
+                          const AttentionStatistics& statistics);
 
 }  // namespace tigon::cuda

@@ -1,4 +1,4 @@
-// delta = Σ_d dout·o, one row per 1 to 32 neighbouring threads.
+// lse2 = lse / ln 2 and delta = Σ_d dout·o, one row per 1 to 32 neighbouring threads.
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_own.hpp"
 #include "backend/cuda/row_launch.cuh"
@@ -9,19 +9,22 @@ namespace tigon::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr float kLog2E = 1.4426950408889634f;
 
 // W elements at a time; `lanes` threads, a power of two, share a row.
 template <class T, int W>
 __global__ void __launch_bounds__(kThreads)
-    attention_delta_kernel(Heads<const T> dout, Heads<const T> o, float* delta, AttentionSizes n, int lanes) {
-  const int64_t rows = n.batch * n.seq * n.heads, step = int64_t{gridDim.x} * (kThreads / lanes);
+    attention_statistics_kernel(Heads<const T> dout, Heads<const T> o, const float* lse, AttentionStatistics out,
+                                AttentionSizes n, int64_t pitch, int lanes) {
+  const int64_t rows = n.batch * pitch * n.heads, step = int64_t{gridDim.x} * (kThreads / lanes);
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   // Whole warps stay in the loop together, for the exchange below.
   for (int64_t first = int64_t{blockIdx.x} * (kThreads / lanes); first < rows; first += step) {
     const int64_t row = first + threadIdx.x / lanes;
-    const int64_t head = row % n.heads, token = row / n.heads, i = token % n.seq, batch = token / n.seq;
+    const int64_t head = row % n.heads, token = row / n.heads, i = token % pitch, batch = token / pitch;
+    const bool inside = row < rows && i < n.seq;
     float sum = 0.0f;
-    if (row < rows) {
+    if (inside) {
       const T* a = dout.head(batch, head) + i * dout.row_stride;
       const T* b = o.head(batch, head) + i * o.row_stride;
       for (int64_t j = lane * W; j < n.dim; j += lanes * W) {
@@ -33,29 +36,35 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-    if (row < rows && lane == 0) delta[(batch * n.heads + head) * n.seq + i] = sum;
+    if (row < rows && lane == 0) {
+      const int64_t at = batch * n.heads + head;
+      out.lse2[at * pitch + i] = inside ? lse[at * n.seq + i] * kLog2E : INFINITY;
+      out.delta[at * pitch + i] = sum;
+    }
   }
 }
 
 template <class T, int W>
-void launch(const Context& ctx, const ops::AttentionBackward& args, float* delta) {
+void launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& out) {
   const AttentionSizes n = attention_sizes(args);
+  const int64_t pitch = attention_pitch(n.seq);
   const auto lanes = static_cast<int>(power_of_two_for(divide_up(n.dim, W), 1, 32));
-  attention_delta_kernel<T, W>
-      <<<grid_size(divide_up(n.batch * n.seq * n.heads, kThreads / lanes)), kThreads, 0, stream_of(ctx)>>>(
-          heads_of<const T>(args.dout), heads_of<const T>(args.o), delta, n, lanes);
+  attention_statistics_kernel<T, W>
+      <<<grid_size(divide_up(n.batch * pitch * n.heads, kThreads / lanes)), kThreads, 0, stream_of(ctx)>>>(
+          heads_of<const T>(args.dout), heads_of<const T>(args.o), args.lse.as<float>(), out, n, pitch, lanes);
 }
 
 }  // namespace
 
-void attention_delta(const Context& ctx, const ops::AttentionBackward& args, float* delta) {
+void attention_statistics(const Context& ctx, const ops::AttentionBackward& args,
+                          const AttentionStatistics& statistics) {
   if (args.q.elements() == 0) return;
   dispatch("attention_backward", args.q.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     if (args.q.sizes[3] % kLanes<T> == 0 && rows_aligned(args.dout, args.o)) {
-      launch<T, kLanes<T>>(ctx, args, delta);
+      launch<T, kLanes<T>>(ctx, args, statistics);
     } else {
-      launch<T, 1>(ctx, args, delta);
+      launch<T, 1>(ctx, args, statistics);
     }
   });
   check_launch("attention_backward");

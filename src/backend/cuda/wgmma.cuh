@@ -1,0 +1,166 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "backend/cuda/barrier.cuh"
+#include "tigon/core/half.hpp"
+
+// Tensor cores by a warpgroup, four warps (sm_90a): 64 rows × N columns at a time, asynchronously, with the right
+// operand, and the left one if wanted, read straight from shared memory, where the copy engine laid it.
+//
+// A sum is held as mma.cuh holds it, warp w the rows 16·w and on: sums side by side, packed to 16 bits, are the left
+// operand of the next product.
+namespace tigon::cuda {
+
+// Registers given from warpgroups that only ask for copies to those that compute.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+#endif
+}
+
+// Before products that read or add to registers written by ordinary instructions.
+__device__ __forceinline__ void begin_products() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+#endif
+}
+// The products asked for since the last call are one group.
+__device__ __forceinline__ void end_products() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+#endif
+}
+// All groups but the last `kPending` are done.
+template <int kPending>
+__device__ __forceinline__ void wait_for_products() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
+#endif
+}
+
+// Rows of D elements of 16 bits in shared memory as the copy engine lays them: panels of 64 columns, rows of 128 bytes,
+// their 16-byte pieces permuted by the row's number modulo 8.
+template <int kRows, int D>
+struct PanelTile {
+  static_assert(kRows % 8 == 0 && D % 64 == 0);
+  static constexpr uint32_t kPanelBytes = kRows * 128;
+  static constexpr uint32_t kBytes = kPanelBytes * (D / 64);
+
+  uint32_t address;  // in shared memory, a multiple of 1024
+
+  // Rows as rows of the left or columns of the right operand, from `row` on; 16 columns from `column` on are summed
+  // over.
+  __device__ __forceinline__ uint64_t by_rows(int row, int column) const {
+    return describe(
+        address + static_cast<uint32_t>(column / 64) * kPanelBytes + static_cast<uint32_t>(row * 128 + column % 64 * 2),
+        16);
+  }
+  // Columns as columns of the right operand; 16 rows from `row` on are summed over.
+  __device__ __forceinline__ uint64_t as_it_lies(int row) const {
+    return describe(address + static_cast<uint32_t>(row * 128), kPanelBytes);
+  }
+  // Asks for kRows rows from `row` of a head on; zeros beyond the tensor. By one thread.
+  __device__ __forceinline__ void fetch(const CUtensorMap& map, int row, int head, int batch, uint64_t* barrier) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#pragma unroll
+    for (int panel = 0; panel < D / 64; ++panel) {
+      asm volatile(
+          "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+          "%5}], [%6];\n" ::"r"(address + panel * kPanelBytes),
+          "l"(&map), "r"(panel * 64), "r"(row), "r"(head), "r"(batch), "r"(shared_address(barrier))
+          : "memory");
+    }
+#endif
+  }
+
+ private:
+  static constexpr uint64_t kPermuted128 = uint64_t{1} << 62;
+  // Groups of 8 rows are 1024 bytes apart; `panels` is what lies between panels, where an operand has several.
+  __device__ __forceinline__ static uint64_t describe(uint32_t start, uint32_t panels) {
+    return kPermuted128 | uint64_t{1024 / 16} << 32 | uint64_t{panels / 16} << 16 | (start & 0x3FFFF) / 16;
+  }
+};
+
+#define TIGON_FLOATS4(x, i) "+f"(x[i][0]), "+f"(x[i][1]), "+f"(x[i][2]), "+f"(x[i][3])
+#define TIGON_FLOATS16(x, i) \
+  TIGON_FLOATS4(x, i), TIGON_FLOATS4(x, i + 1), TIGON_FLOATS4(x, i + 2), TIGON_FLOATS4(x, i + 3)
+#define TIGON_FLOATS32(x) TIGON_FLOATS16(x, 0), TIGON_FLOATS16(x, 4)
+#define TIGON_FLOATS64(x) TIGON_FLOATS32(x), TIGON_FLOATS16(x, 8), TIGON_FLOATS16(x, 12)
+#define TIGON_NAMES32                                                                                              \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+  "%30,%31"
+#define TIGON_NAMES64                                                                                             \
+  TIGON_NAMES32                                                                                                   \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58," \
+  "%59,%60,%61,%62,%63"
+
+// sum = left·right, or sum += where `add`; both by_rows.
+#define TIGON_PRODUCT_BY_ROWS(type, n, names, floats, a, b, p)                                          \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                    \
+               ", 0;\n"                                                                                 \
+               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, " a ", " b \
+               ", p, 1, 1, 0, 0;\n}\n"                                                                  \
+               : floats                                                                                 \
+               : "l"(left), "l"(right), "r"(static_cast<int>(add)))
+// sum += left·right, the left operand in registers, the right one as_it_lies.
+#define TIGON_PRODUCT_FROM_REGISTERS(type, n, names, floats, a, b)                                        \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, {" a "}, " b \
+               ", 1, 1, 1, 1;\n"                                                                          \
+               : floats                                                                                   \
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
+
+template <class T, int N>
+__device__ __forceinline__ void product_by_rows(float (&sum)[N / 8][4], uint64_t left, uint64_t right, bool add) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  static_assert(N == 64 || N == 128);
+  constexpr bool kBf16 = std::is_same_v<T, bf16>;
+  if constexpr (N == 64 && kBf16) {
+    TIGON_PRODUCT_BY_ROWS("bf16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32", "%33", "%34");
+  } else if constexpr (N == 64) {
+    TIGON_PRODUCT_BY_ROWS("f16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32", "%33", "%34");
+  } else if constexpr (kBf16) {
+    TIGON_PRODUCT_BY_ROWS("bf16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64", "%65", "%66");
+  } else {
+    TIGON_PRODUCT_BY_ROWS("f16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64", "%65", "%66");
+  }
+#endif
+}
+
+template <class T, int N>
+__device__ __forceinline__ void add_product(float (&sum)[N / 8][4], const uint32_t (&left)[4], uint64_t right) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  static_assert(N == 64 || N == 128);
+  constexpr bool kBf16 = std::is_same_v<T, bf16>;
+  if constexpr (N == 64 && kBf16) {
+    TIGON_PRODUCT_FROM_REGISTERS("bf16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32,%33,%34,%35", "%36");
+  } else if constexpr (N == 64) {
+    TIGON_PRODUCT_FROM_REGISTERS("f16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32,%33,%34,%35", "%36");
+  } else if constexpr (kBf16) {
+    TIGON_PRODUCT_FROM_REGISTERS("bf16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64,%65,%66,%67", "%68");
+  } else {
+    TIGON_PRODUCT_FROM_REGISTERS("f16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64,%65,%66,%67", "%68");
+  }
+#endif
+}
+
+#undef TIGON_PRODUCT_FROM_REGISTERS
+#undef TIGON_PRODUCT_BY_ROWS
+#undef TIGON_NAMES64
+#undef TIGON_NAMES32
+#undef TIGON_FLOATS64
+#undef TIGON_FLOATS32
+#undef TIGON_FLOATS16
+#undef TIGON_FLOATS4
+
+}  // namespace tigon::cuda
