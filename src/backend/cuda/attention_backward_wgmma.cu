@@ -179,31 +179,22 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     float out[D / 8][4] = {};
     float other[D / 8][4] = {};  // where rows are keys
-    row_buffers.wait_full(row_use);
+    float score[N / 8][4], dp[N / 8][4];
+    uint32_t p_left[kRowsAreKeys ? N / 16 : 1][4], ds_left[N / 16][4];
 
-    for (int step = 0; step < walk.steps; ++step, ++use) {
-      stages.wait_full(use);
+    // The scores of a step, not waited for.
+    const auto begin_step = [&](int at) {
+      stages.wait_full(at);
+      multiply<T>(score, rows, group_row, columns_at(at, 0));
+    };
+    // The rest of a step, but for the end of its last products, and the beginning of the next: tensor cores always have
+    // something to do.
+    const auto go_on = [&](int step, auto has_next) {
       const int column = walk.column(step);
       const ColumnTile columns = columns_at(use, 0), other_columns = columns_at(use, 1);
-      // No query of these rows and columns sees a key.
-      if (n.causal && (kRowsAreKeys ? column + N - 1 < first : column > first + kGroupRows - 1)) {
-        stages.release(use);
-        continue;
-      }
-      float p[N / 8][4], ds[N / 8][4];
-      begin_products();
-#pragma unroll
-      for (int d = 0; d < D; d += 16) {
-        product_by_rows<T, N>(p, rows.by_rows(group_row, d), columns.by_rows(0, d), d > 0);
-      }
-      end_products();
-#pragma unroll
-      for (int d = 0; d < D; d += 16) {
-        product_by_rows<T, N>(ds, other_rows.by_rows(group_row, d), other_columns.by_rows(0, d), d > 0);
-      }
-      end_products();
-      wait_for_products<1>();
+      multiply<T>(dp, other_rows, group_row, other_columns);
 
+      float p[N / 8][4], ds[N / 8][4];
       const float* lse2 = statistics_at(use) + lane % 4 * 2;
       const float* delta = lse2 + N;
 #pragma unroll
@@ -212,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float by = kRowsAreKeys ? (e % 2 == 0 ? shift.x : shift.y) : row_lse2[e / 2];
-          p[j][e] = exp2_fast(fmaf(p[j][e], scale_log2, -by));
+          p[j][e] = exp2_fast(fmaf(score[j][e], scale_log2, -by));
         }
       }
       // In a branch of its own, since most steps have nothing to mask. Queries beyond the last have an infinite lse2.
@@ -227,17 +218,10 @@ __global__ void __launch_bounds__(kThreads, 1)
           }
         }
       }
-      uint32_t left[kRowsAreKeys ? N / 16 : 1][4], ds_left[N / 16][4];
-      const auto add_other = [&] {
-        begin_products();
-#pragma unroll
-        for (int j = 0; j < N / 16; ++j) add_product<T, D>(other, left[j], other_columns.as_it_lies(16 * j));
-        end_products();
-      };
       if constexpr (Shape::kOtherFirst) {
 #pragma unroll
-        for (int j = 0; j < N / 16; ++j) as_left<T>(left[j], p[2 * j], p[2 * j + 1]);
-        add_other();
+        for (int j = 0; j < N / 16; ++j) as_left<T>(p_left[j], p[2 * j], p[2 * j + 1]);
+        add_multiple<T>(other, p_left, other_columns);
       }
       wait_for_products<Shape::kOtherFirst ? 1 : 0>();
 #pragma unroll
@@ -246,20 +230,25 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float by = kRowsAreKeys ? (e % 2 == 0 ? shift.x : shift.y) : row_delta[e / 2];
-          ds[j][e] = p[j][e] * (ds[j][e] - by);
+          ds[j][e] = p[j][e] * (dp[j][e] - by);
         }
         if (j % 2 == 0) continue;
-        if constexpr (kRowsAreKeys && !Shape::kOtherFirst) as_left<T>(left[j / 2], p[j - 1], p[j]);
+        if constexpr (kRowsAreKeys && !Shape::kOtherFirst) as_left<T>(p_left[j / 2], p[j - 1], p[j]);
         as_left<T>(ds_left[j / 2], ds[j - 1], ds[j]);
       }
-      if constexpr (kRowsAreKeys && !Shape::kOtherFirst) add_other();
-      begin_products();
-#pragma unroll
-      for (int j = 0; j < N / 16; ++j) add_product<T, D>(out, ds_left[j], columns.as_it_lies(16 * j));
-      end_products();
+      if constexpr (kRowsAreKeys && !Shape::kOtherFirst) add_multiple<T>(other, p_left, other_columns);
+      add_multiple<T>(out, ds_left, columns);
+      if constexpr (decltype(has_next)::value) begin_step(use + 1);
       wait_for_products<0>();
       stages.release(use);
-    }
+      ++use;
+    };
+
+    row_buffers.wait_full(row_use);
+    begin_step(use);
+    wait_for_products<0>();
+    for (int step = 0; step < walk.steps - 1; ++step) go_on(step, std::true_type());
+    go_on(walk.steps - 1, std::false_type());
     row_buffers.release(row_use);
     ++row_use;
 

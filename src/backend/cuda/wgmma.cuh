@@ -92,11 +92,11 @@ struct PanelTile {
   }
 };
 
-#define TIGON_FLOATS4(x, i) "+f"(x[i][0]), "+f"(x[i][1]), "+f"(x[i][2]), "+f"(x[i][3])
-#define TIGON_FLOATS16(x, i) \
-  TIGON_FLOATS4(x, i), TIGON_FLOATS4(x, i + 1), TIGON_FLOATS4(x, i + 2), TIGON_FLOATS4(x, i + 3)
-#define TIGON_FLOATS32(x) TIGON_FLOATS16(x, 0), TIGON_FLOATS16(x, 4)
-#define TIGON_FLOATS64(x) TIGON_FLOATS32(x), TIGON_FLOATS16(x, 8), TIGON_FLOATS16(x, 12)
+#define TIGON_FLOATS4(how, x, i) how(x[i][0]), how(x[i][1]), how(x[i][2]), how(x[i][3])
+#define TIGON_FLOATS16(how, x, i) \
+  TIGON_FLOATS4(how, x, i), TIGON_FLOATS4(how, x, i + 1), TIGON_FLOATS4(how, x, i + 2), TIGON_FLOATS4(how, x, i + 3)
+#define TIGON_FLOATS32(how, x) TIGON_FLOATS16(how, x, 0), TIGON_FLOATS16(how, x, 4)
+#define TIGON_FLOATS64(how, x) TIGON_FLOATS32(how, x), TIGON_FLOATS16(how, x, 8), TIGON_FLOATS16(how, x, 12)
 #define TIGON_NAMES32                                                                                              \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
   "%30,%31"
@@ -105,52 +105,61 @@ struct PanelTile {
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58," \
   "%59,%60,%61,%62,%63"
 
-// sum = left·right, or sum += where `add`; both by_rows.
-#define TIGON_PRODUCT_BY_ROWS(type, n, names, floats, a, b, p)                                          \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                    \
+// Both operands by_rows; the sum before counts where `add` is "1".
+#define TIGON_PRODUCT_BY_ROWS(type, n, names, floats, a, b, add)                                        \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add                                                  \
                ", 0;\n"                                                                                 \
                "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, " a ", " b \
                ", p, 1, 1, 0, 0;\n}\n"                                                                  \
                : floats                                                                                 \
-               : "l"(left), "l"(right), "r"(static_cast<int>(add)))
-// sum += left·right, the left operand in registers, the right one as_it_lies.
+               : "l"(left), "l"(right))
+// The left operand in registers, the right one as_it_lies; added to the sum.
 #define TIGON_PRODUCT_FROM_REGISTERS(type, n, names, floats, a, b)                                        \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, {" a "}, " b \
                ", 1, 1, 1, 1;\n"                                                                          \
                : floats                                                                                   \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
 
-template <class T, int N>
-__device__ __forceinline__ void product_by_rows(float (&sum)[N / 8][4], uint64_t left, uint64_t right, bool add) {
+template <class T, bool kAdd, int N8>
+__device__ __forceinline__ void product_by_rows(float (&sum)[N8][4], uint64_t left, uint64_t right) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  static_assert(N == 64 || N == 128);
-  constexpr bool kBf16 = std::is_same_v<T, bf16>;
-  if constexpr (N == 64 && kBf16) {
-    TIGON_PRODUCT_BY_ROWS("bf16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32", "%33", "%34");
-  } else if constexpr (N == 64) {
-    TIGON_PRODUCT_BY_ROWS("f16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32", "%33", "%34");
-  } else if constexpr (kBf16) {
-    TIGON_PRODUCT_BY_ROWS("bf16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64", "%65", "%66");
-  } else {
-    TIGON_PRODUCT_BY_ROWS("f16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64", "%65", "%66");
+  static_assert(N8 == 8 || N8 == 16);
+  // Where nothing is added the sum is an output alone: what it held before must not seem to matter.
+#define TIGON_PRODUCT(type)                                                                          \
+  if constexpr (N8 == 8 && kAdd) {                                                                   \
+    TIGON_PRODUCT_BY_ROWS(type, "64", TIGON_NAMES32, TIGON_FLOATS32("+f", sum), "%32", "%33", "1");  \
+  } else if constexpr (N8 == 8) {                                                                    \
+    TIGON_PRODUCT_BY_ROWS(type, "64", TIGON_NAMES32, TIGON_FLOATS32("=f", sum), "%32", "%33", "0");  \
+  } else if constexpr (kAdd) {                                                                       \
+    TIGON_PRODUCT_BY_ROWS(type, "128", TIGON_NAMES64, TIGON_FLOATS64("+f", sum), "%64", "%65", "1"); \
+  } else {                                                                                           \
+    TIGON_PRODUCT_BY_ROWS(type, "128", TIGON_NAMES64, TIGON_FLOATS64("=f", sum), "%64", "%65", "0"); \
   }
+  if constexpr (std::is_same_v<T, bf16>) {
+    TIGON_PRODUCT("bf16")
+  } else {
+    TIGON_PRODUCT("f16")
+  }
+#undef TIGON_PRODUCT
 #endif
 }
 
-template <class T, int N>
-__device__ __forceinline__ void add_product(float (&sum)[N / 8][4], const uint32_t (&left)[4], uint64_t right) {
+template <class T, int N8>
+__device__ __forceinline__ void add_product(float (&sum)[N8][4], const uint32_t (&left)[4], uint64_t right) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  static_assert(N == 64 || N == 128);
-  constexpr bool kBf16 = std::is_same_v<T, bf16>;
-  if constexpr (N == 64 && kBf16) {
-    TIGON_PRODUCT_FROM_REGISTERS("bf16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32,%33,%34,%35", "%36");
-  } else if constexpr (N == 64) {
-    TIGON_PRODUCT_FROM_REGISTERS("f16", "64", TIGON_NAMES32, TIGON_FLOATS32(sum), "%32,%33,%34,%35", "%36");
-  } else if constexpr (kBf16) {
-    TIGON_PRODUCT_FROM_REGISTERS("bf16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64,%65,%66,%67", "%68");
-  } else {
-    TIGON_PRODUCT_FROM_REGISTERS("f16", "128", TIGON_NAMES64, TIGON_FLOATS64(sum), "%64,%65,%66,%67", "%68");
+  static_assert(N8 == 8 || N8 == 16);
+#define TIGON_PRODUCT(type)                                                                                        \
+  if constexpr (N8 == 8) {                                                                                         \
+    TIGON_PRODUCT_FROM_REGISTERS(type, "64", TIGON_NAMES32, TIGON_FLOATS32("+f", sum), "%32,%33,%34,%35", "%36");  \
+  } else {                                                                                                         \
+    TIGON_PRODUCT_FROM_REGISTERS(type, "128", TIGON_NAMES64, TIGON_FLOATS64("+f", sum), "%64,%65,%66,%67", "%68"); \
   }
+  if constexpr (std::is_same_v<T, bf16>) {
+    TIGON_PRODUCT("bf16")
+  } else {
+    TIGON_PRODUCT("f16")
+  }
+#undef TIGON_PRODUCT
 #endif
 }
 
@@ -162,5 +171,26 @@ __device__ __forceinline__ void add_product(float (&sum)[N / 8][4], const uint32
 #undef TIGON_FLOATS32
 #undef TIGON_FLOATS16
 #undef TIGON_FLOATS4
+
+// sum = rows·columnsᵀ for the warpgroup's 64 rows from `row` on, a group of products of its own.
+template <class T, int kRows, int kColumns, int D>
+__device__ __forceinline__ void multiply(float (&sum)[kColumns / 8][4], const PanelTile<kRows, D>& rows, int row,
+                                         const PanelTile<kColumns, D>& columns) {
+  begin_products();
+  product_by_rows<T, false>(sum, rows.by_rows(row, 0), columns.by_rows(0, 0));
+#pragma unroll
+  for (int d = 16; d < D; d += 16) product_by_rows<T, true>(sum, rows.by_rows(row, d), columns.by_rows(0, d));
+  end_products();
+}
+
+// sum += left·columns, the left operand packed in registers, a group of products of its own.
+template <class T, int kColumns, int D>
+__device__ __forceinline__ void add_multiple(float (&sum)[D / 8][4], const uint32_t (&left)[kColumns / 16][4],
+                                             const PanelTile<kColumns, D>& columns) {
+  begin_products();
+#pragma unroll
+  for (int j = 0; j < kColumns / 16; ++j) add_product<T>(sum, left[j], columns.as_it_lies(16 * j));
+  end_products();
+}
 
 }  // namespace tigon::cuda
