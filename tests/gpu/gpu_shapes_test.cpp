@@ -2,6 +2,8 @@
 // lists that end in the middle of one.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "gpu/gpu_fixture.hpp"
 #include "ops/case_runner.hpp"
 #include "tigon/core/error.hpp"
@@ -42,6 +44,18 @@ TEST_F(GpuShapes, GatesCoverEveryElement) {
 TEST_F(GpuShapes, CrossEntropySeesTheWholeVocabulary) {
   check("cross_entropy",
         {"1x32000", "17x32000", "1x50257", "17x50257", "1x151936", "17x151936", "1x256000", "5x256000"});
+}
+
+// With and without a bias; check() runs each case twice, so what was tuned is run again.
+TEST_F(GpuShapes, TunedProductsAreProducts) {
+  (void)setenv("TIGON_GEMM_TUNE", "1", 1);
+  check("linear", {"1000x896x1280", "520x264x136"});
+  for (const bench::OpCase& c : bench::linear_table().test_cases) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
+    }
+  }
+  (void)unsetenv("TIGON_GEMM_TUNE");
 }
 
 }  // namespace

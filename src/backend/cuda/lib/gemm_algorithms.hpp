@@ -27,8 +27,9 @@ struct GemmPointers {
   cudaStream_t stream;
 };
 
-// Runs one product with the algorithm kept for its key: the library's first choice, or the fastest of its choices where
-// TIGON_GEMM_TUNE is set: they are then timed when a key is first seen (which waits, and takes memory for a second c).
+// Runs one product with the algorithm kept for its key: the library's first choice, or the fastest of its choices that
+// give the same bits where TIGON_GEMM_TUNE is set: they are then timed when a key is first seen (which waits, and takes
+// memory for two more c).
 // TIGON_GEMM_FILE names a file that keeps tuned choices from run to run.
 void run_gemm(const GemmKey& key, const GemmPointers& pointers);
 

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+namespace tigon::cuda {
+
+// Whether two stretches of device memory, aligned to 16 bytes, hold the same bytes. Waits for the answer.
+bool same_bytes(const void* a, const void* b, size_t bytes, cudaStream_t stream);
+
+}  // namespace tigon::cuda
