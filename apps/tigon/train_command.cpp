@@ -44,10 +44,11 @@ class Screen final : public RunObserver {
 
   void on_start(const Trainer& trainer, int64_t first_step) override {
     const TrainConfig& train = trainer.config();
-    fmt::print("{:.2f} M parameters, {} × {} tokens{}, {}, recompute {}, fused {}\n\n{}\n",
+    fmt::print("{:.2f} M parameters, {} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens\n\n{}\n",
                static_cast<double>(trainer.parameters().elements()) * 1e-6, train.batch, train.seq,
                train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
-               recompute_to_string(train.memory.recompute), fused_to_string(train.fused), plan_table(trainer.plan()));
+               recompute_to_string(train.memory.recompute), fused_to_string(train.fused),
+               loss_chunk(trainer.model(), train), plan_table(trainer.plan()));
     if (first_step > 0) fmt::print("resumed after step {}\n", first_step);
     (void)std::fflush(stdout);
   }

@@ -56,6 +56,7 @@ class Run {
                  {"batch", std::to_string(train.batch)},
                  {"seq", std::to_string(train.seq)},
                  {"accumulate", std::to_string(train.accumulate)},
+                 {"tokens per chunk of the loss (--chunk)", std::to_string(loss_chunk(model, trainer_.config()))},
                  {"windows of the data", std::to_string(data_.windows())},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
   }
