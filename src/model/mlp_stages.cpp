@@ -82,7 +82,7 @@ void tiled_mlp_forward(const BlockRun& run) {
   for_tiles(run.shape, [&](int64_t begin, int64_t end) {
     const Tile tile(run, begin, end);
     gated_forward(run, tile.gate_up, tile.act);
-    run.values.tape[static_cast<size_t>(StageId::activation)].clear();
+    run.values.tape(Slot::act_tape).clear();
     ops::linear_forward(
         run.ctx,
         {.x = tile.act, .weight = run.w(BlockWeight::down), .y = run.values[Slot::out].view.slice(0, begin, end)});

@@ -79,6 +79,7 @@ TEST(Recompute, OtherModelsAndFormsToo) {
                         {"gemma", gemma, {}, DType::f32},
                         {"qwen2", qwen2, {}, DType::f32},
                         {"unfused", small_model(), none, DType::f32},
+                        {"unfused qwen3", small_qwen3(), none, DType::f32},
                         {"bf16", small_model(), {}, DType::bf16},
                         {"unfused gemma", gemma, none, DType::bf16}}) {
     TrainConfig train = small_run();
