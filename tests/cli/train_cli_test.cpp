@@ -59,9 +59,10 @@ pid_t start(const std::vector<std::string>& arguments, const std::string& output
 }
 
 std::vector<std::string> small_run(const std::string& folder, int steps) {
-  return {"train", "--model", "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
-          "1",     "--steps", std::to_string(steps), "--checkpoints", folder, "--save-every", "2",  "--lr",
-          "1e-3"};
+  return {
+      "train", "--model",          "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
+      "1",     "--steps",          std::to_string(steps), "--checkpoints", folder, "--save-every", "2",  "--lr",
+      "1e-3",  "--no-gemm-ceiling"};
 }
 
 TEST(TrainCli, HelpTeaches) {
@@ -107,10 +108,14 @@ TEST(TrainCli, TrainsTellsAndSaves) {
                               " --eval-fraction 0.2 --eval-every 3 --log " + (folder / "log") + " --output " +
                               (folder / "out") + " --checkpoints " + (folder / "run");
   expect(tigon(command + " --batch 2"), 0,
-         {"loss by 64 tokens", "weights", "gradients", "step 1/6", "step 6/6", "evaluation loss", "saved", "tokens/s"});
+         {"loss by 64 tokens", "weights", "gradients", "step 1/6", "step 6/6", "evaluation loss", "saved", "tokens/s",
+          "% of GEMM"});
   std::ifstream log(folder / "log");
   int lines = 0;
-  for (std::string line; std::getline(log, line); ++lines) EXPECT_EQ(line.front(), '{');
+  for (std::string line; std::getline(log, line); ++lines) {
+    EXPECT_EQ(line.front(), '{');
+    EXPECT_EQ(line.find("gemm_share") != std::string::npos, line.find("grad_norm") != std::string::npos);
+  }
   EXPECT_EQ(lines, 6 + 2);
   EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
   EXPECT_TRUE(fs::exists(folder / "out/config.json"));
