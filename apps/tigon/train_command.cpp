@@ -156,6 +156,10 @@ void run(Flags& flags) {
   fmt::print("\n");
   fmt::print("{} planned, {} used; the process held {} at most\n", human_bytes(result.planned_bytes),
              human_bytes(result.used_bytes), human_bytes(peak_resident_bytes()));
+  if (train.device.kind != DeviceKind::cpu) {
+    fmt::print("beyond the plan the GPU holds {}: its context, libraries, other processes\n",
+               human_bytes(result.beyond_plan_bytes));
+  }
   if (!options.output.empty()) fmt::print("weights in {}\n", options.output.string());
 }
 

@@ -112,11 +112,14 @@ TEST(TrainCli, TrainsTellsAndSaves) {
           "% of GEMM"});
   std::ifstream log(folder / "log");
   int lines = 0;
+  std::string last;
   for (std::string line; std::getline(log, line); ++lines) {
     EXPECT_EQ(line.front(), '{');
     EXPECT_EQ(line.find("gemm_share") != std::string::npos, line.find("grad_norm") != std::string::npos);
+    last = line;
   }
-  EXPECT_EQ(lines, 6 + 2);
+  EXPECT_EQ(lines, 6 + 2 + 1);
+  EXPECT_NE(last.find(R"("end":true)"), std::string::npos) << last;
   EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
   EXPECT_TRUE(fs::exists(folder / "out/config.json"));
   expect(tigon(command + " --batch 2"), 2, {"checkpoints of another run", "--resume"});
