@@ -5,6 +5,7 @@
 #include "commands.hpp"
 #include "model_flags.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/ops/device_memory.hpp"
 
 namespace tigon::app {
 
@@ -61,6 +62,39 @@ void print_advice(const ModelConfig& model, const ParameterList& parameters, con
   }
 }
 
+// On the device; without a GPU as on the one that the CUDA backend assumes; without that backend, by the CPU's kernels.
+// Changes `train` to what was planned, and says in `note` where that is not quite what the device will hold.
+MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& parameters, TrainConfig& train,
+                         std::string& note) {
+  std::string why;
+  try {
+    return plan_memory(model, parameters, train);
+  } catch (const Error& error) {
+    if (train.device.kind == DeviceKind::cpu || error.code() != ErrorCode::unsupported) throw;
+    why = error.what();
+  }
+  const Device wanted = train.device;
+  try {
+    train.device = assumed_gpu();
+    note = fmt::format("\nNo GPU here: as on an {}, but without what cuDNN takes for attention. ({})\n",
+                       assumed_gpu_name(), why);
+    return plan_memory(model, parameters, train);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+  }
+  // The tensors are the same everywhere; what kernels and libraries take for themselves only the CUDA backend can say.
+  // The loss's chunk is the least that a GPU takes, with the CPU's f32 logits.
+  train.device = wanted;
+  train.memory.chunk.tokens = loss_chunk(model, train);
+  train.device = {};
+  note = fmt::format(
+      "\nThis machine has no usable GPU, so \"loss\" and \"workspace\" are what the CPU's kernels take; every other "
+      "row "
+      "is what\nthe GPU will hold. ({})\n",
+      why);
+  return plan_memory(model, parameters, train);
+}
+
 void run(const Flags& flags) {
   const ModelConfig model = flags.model.model_config();
   TrainConfig train = flags.model.train_config();
@@ -69,30 +103,15 @@ void run(const Flags& flags) {
   const int64_t count = parameters.elements();
 
   std::string note;
-  MemoryPlan plan;
-  try {
-    plan = plan_memory(model, parameters, train);
-  } catch (const Error& error) {
-    if (train.device.kind == DeviceKind::cpu || error.code() != ErrorCode::unsupported) throw;
-    // The tensors are the same everywhere; what libraries take for themselves only the GPU can say. The loss's chunk is
-    // the GPU's, with the CPU's f32 logits: not less than what the GPU will take.
-    train.memory.chunk.tokens = ops::chunk_tokens(train.memory.chunk, train.device, train.tokens(), model.hidden,
-                                                  model.vocab, size_of(train.precision.weight));
-    note = fmt::format(
-        "\nThis machine has no usable GPU, so \"loss\" and \"workspace\" are what the CPU's kernels take; every other "
-        "row "
-        "is what\nthe GPU will hold. ({})\n",
-        error.what());
-    train.device = {};
-    plan = plan_memory(model, parameters, train);
-  }
+  const MemoryPlan plan = plan_anywhere(model, parameters, train, note);
 
   fmt::print("{} {}: {:.1f} M parameters, {} layers, hidden {}, {} + {} heads of {}, vocabulary {}\n",
              flags.model.model, to_string(model.family), static_cast<double>(count) * 1e-6, model.layers, model.hidden,
              model.heads, model.kv_heads, model.head_dim, model.vocab);
-  fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, {}\n\n", train.batch, train.seq,
+  fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens, {}\n\n", train.batch, train.seq,
              train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "", train.precision.name,
-             recompute_to_string(train.memory.recompute), fused_to_string(train.fused), flags.model.device);
+             recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
+             flags.model.device);
   fmt::print("{}", plan_table(plan));
   fmt::print("\nAlive at the peak, all layers together:\n");
   int shown = 0;

@@ -26,7 +26,7 @@ struct Flags {
   double loss_scale_power = 16;
   int64_t loss_scale_window = 1000, loss_scale_hysteresis = 1;
   int64_t print_every = 1;
-  bool ceiling = false, sequential = false;
+  bool ceiling = true, sequential = false;
 };
 
 std::atomic<bool> stop_requested{false};
@@ -44,10 +44,11 @@ class Screen final : public RunObserver {
 
   void on_start(const Trainer& trainer, int64_t first_step) override {
     const TrainConfig& train = trainer.config();
-    fmt::print("{:.2f} M parameters, {} × {} tokens{}, {}, recompute {}, fused {}\n\n{}\n",
+    fmt::print("{:.2f} M parameters, {} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens\n\n{}\n",
                static_cast<double>(trainer.parameters().elements()) * 1e-6, train.batch, train.seq,
                train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
-               recompute_to_string(train.memory.recompute), fused_to_string(train.fused), plan_table(trainer.plan()));
+               recompute_to_string(train.memory.recompute), fused_to_string(train.fused),
+               loss_chunk(trainer.model(), train), plan_table(trainer.plan()));
     if (first_step > 0) fmt::print("resumed after step {}\n", first_step);
     (void)std::fflush(stdout);
   }
@@ -98,14 +99,18 @@ int64_t peak_resident_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-double measured_gemm_rate(const TrainConfig& train) {
+// What a step's speed is compared with; 0 where it cannot be measured.
+double measured_gemm_rate(const TrainConfig& train) try {
   if (train.device.kind == DeviceKind::cpu) {
     HeapArena heap;
-    return bench::measure_gemm({.threads = train.threads, .memory = &heap}, train.precision.weight);
+    return bench::measure_gemm({.threads = train.threads, .memory = &heap}, train.precision.weight, true);
   }
   DeviceArena arena(train.device);
   const DeviceStream stream(train.device);
-  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena}, DType::bf16);
+  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena}, DType::bf16, true);
+} catch (const Error& error) {
+  if (error.code() != ErrorCode::out_of_memory) throw;
+  return 0;
 }
 
 void run(Flags& flags) {
@@ -151,6 +156,10 @@ void run(Flags& flags) {
   fmt::print("\n");
   fmt::print("{} planned, {} used; the process held {} at most\n", human_bytes(result.planned_bytes),
              human_bytes(result.used_bytes), human_bytes(peak_resident_bytes()));
+  if (train.device.kind != DeviceKind::cpu) {
+    fmt::print("beyond the plan the GPU holds {}: its context, libraries, other processes\n",
+               human_bytes(result.beyond_plan_bytes));
+  }
   if (!options.output.empty()) fmt::print("weights in {}\n", options.output.string());
 }
 
@@ -207,8 +216,8 @@ void add_train(CLI::App& app) {
   train->add_option("--print-every", flags->print_every, "Steps between printed lines")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
-  train->add_flag("--gemm-ceiling", flags->ceiling,
-                  "Measure the machine's GEMM rate first and show each step's share of it");
+  train->add_flag("--gemm-ceiling,!--no-gemm-ceiling", flags->ceiling,
+                  "Measure the machine's GEMM rate first and show each step's share of it (the default)");
   train->add_option("--loss-scale-power", flags->loss_scale_power, "fp16: the loss scale begins at 2 to this power")
       ->check(CLI::Range(0, 40))
       ->capture_default_str();

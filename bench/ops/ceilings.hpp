@@ -14,6 +14,7 @@ struct Ceilings {
 
 // Copies arrays far larger than the last-level cache, with all threads of a CPU; the median of several runs.
 double measure_copy(const Context& ctx);
-double measure_gemm(const Context& ctx, DType dtype);
+// With `quick` only a few products, which take a fraction of a second together, for whoever waits.
+double measure_gemm(const Context& ctx, DType dtype, bool quick = false);
 
 }  // namespace tigon::bench

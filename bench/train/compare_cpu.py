@@ -67,7 +67,8 @@ def tigon_run(args, folder, work, steps, *flags):
         [args.tigon, "train", "--model", folder, "--batch", args.batch, "--seq", args.seq, "--steps", steps,
          "--threads", args.threads, "--log", log, *flags]
     )  # fmt: skip
-    return [json.loads(line)["seconds"] for line in log.read_text().splitlines()], peak, cpu
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [line["seconds"] for line in lines if "seconds" in line], peak, cpu
 
 
 def torch_run(args, folder, steps, compiled):

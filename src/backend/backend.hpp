@@ -25,6 +25,10 @@ using OpFunction = void (*)(const Context&, const Args&);
 // What a device with memory of its own offers besides ops. Streams are those of Context; work is queued and nobody
 // waits, except in allocate, release, synchronize and event_ms. Failures throw Error.
 struct DeviceServices {
+  void (*require_device)() = nullptr;  // throws Error (unsupported) where there is no device that could be used
+  const char* assumed_name = "";       // what assumed_gpu() stands for
+  int64_t (*bytes_in_use)(Device device) = nullptr;  // of its memory, by whomever
+
   void* (*allocate)(Device device, int64_t bytes) = nullptr;
   void (*release)(Device device, void* data) noexcept = nullptr;
   void (*copy)(const Context& ctx, void* to, const void* from, int64_t bytes) = nullptr;  // between any two memories

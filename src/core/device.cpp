@@ -8,6 +8,7 @@ namespace tigon {
 
 std::string to_string(Device device) {
   if (device.kind == DeviceKind::cpu) return "cpu";
+  if (device.assumed()) return "an assumed GPU";
   return "cuda:" + std::to_string(device.index);
 }
 

@@ -33,13 +33,14 @@ void qkv_backward(const BlockRun& run) {
 
 // Qwen3: the norm of each head wants q and k without gaps, so they are products of their own, by rows of one weight.
 struct Projection {
-  Slot raw, out, rstd;
+  Slot raw, out, rstd, tape;
   BlockWeight norm;
   int64_t begin, end;
 };
 std::array<Projection, 2> normed_projections(const ModelConfig& c) {
-  return {{{Slot::q_raw, Slot::q, Slot::q_rstd, BlockWeight::q_norm, 0, c.q_width()},
-           {Slot::k_raw, Slot::k, Slot::k_rstd, BlockWeight::k_norm, c.q_width(), c.q_width() + c.kv_width()}}};
+  return {{{Slot::q_raw, Slot::q, Slot::q_rstd, Slot::q_tape, BlockWeight::q_norm, 0, c.q_width()},
+           {Slot::k_raw, Slot::k, Slot::k_rstd, Slot::k_tape, BlockWeight::k_norm, c.q_width(),
+            c.q_width() + c.kv_width()}}};
 }
 
 // [T, heads·D] as [T·heads, D].
@@ -51,13 +52,14 @@ void qkv_normed_forward(const BlockRun& run) {
   const Tensor& weight = run.w(BlockWeight::qkv);
   for (const Projection& p : normed_projections(c)) {
     ops::linear_forward(run.ctx, {.x = v[Slot::normed1], .weight = weight.slice(0, p.begin, p.end), .y = v[p.raw]});
-    ops::rmsnorm_forward(run.ctx, {.x = by_heads(v[p.raw], c.head_dim),
-                                   .weight = run.w(p.norm),
-                                   .y = by_heads(v[p.out], c.head_dim),
-                                   .rstd = v[p.rstd],
-                                   .eps = c.norm_eps,
-                                   .offset = c.norm_offset,
-                                   .casting = c.norm_casting});
+    norm_forward(run, p.tape,
+                 {.x = by_heads(v[p.raw], c.head_dim),
+                  .weight = run.w(p.norm),
+                  .y = by_heads(v[p.out], c.head_dim),
+                  .rstd = v[p.rstd],
+                  .eps = c.norm_eps,
+                  .offset = c.norm_offset,
+                  .casting = c.norm_casting});
   }
   const Tensor v_weight = weight.slice(0, c.q_width() + c.kv_width(), c.qkv_width());
   ops::linear_forward(run.ctx, {.x = v[Slot::normed1], .weight = v_weight, .y = v[Slot::v]});
@@ -84,15 +86,16 @@ void qkv_normed_backward(const BlockRun& run) {
   for (const Projection& p : normed_projections(c)) {
     const Tensor d = by_heads(v.d(p.out), c.head_dim);
     const Gradient norm = run.gradients->gradient(p.norm);
-    ops::rmsnorm_backward(run.ctx, {.dy = d,
-                                    .x = by_heads(v[p.raw], c.head_dim),
-                                    .weight = run.w(p.norm),
-                                    .rstd = v[p.rstd],
-                                    .dx = d,
-                                    .dweight = norm.tensor,
-                                    .offset = c.norm_offset,
-                                    .casting = c.norm_casting,
-                                    .accumulate_dweight = norm.accumulate});
+    norm_backward(run, p.tape,
+                  {.dy = d,
+                   .x = by_heads(v[p.raw], c.head_dim),
+                   .weight = run.w(p.norm),
+                   .rstd = v[p.rstd],
+                   .dx = d,
+                   .dweight = norm.tensor,
+                   .offset = c.norm_offset,
+                   .casting = c.norm_casting,
+                   .accumulate_dweight = norm.accumulate});
     project(v.d(p.out), p.begin, p.end);
   }
   project(v.d(Slot::v), c.q_width() + c.kv_width(), c.qkv_width());
@@ -166,15 +169,20 @@ Stage qkv_stage() {
           .backward = qkv_backward};
 }
 
-Stage qkv_normed_stage() {
-  return {.id = StageId::qkv,
-          .reads = {Slot::normed1},
-          .writes = {Slot::q, Slot::k, Slot::v, Slot::q_raw, Slot::k_raw, Slot::q_rstd, Slot::k_rstd},
-          .backward_reads = {Slot::normed1, Slot::q_raw, Slot::k_raw, Slot::q_rstd, Slot::k_rstd},
-          .backward_uses = {},
-          .grad_reads = {Slot::q, Slot::k, Slot::v},
-          .forward = qkv_normed_forward,
-          .backward = qkv_normed_backward};
+Stage qkv_normed_stage(const BlockShape& shape) {
+  Stage stage{.id = StageId::qkv,
+              .reads = {Slot::normed1},
+              .writes = {Slot::q, Slot::k, Slot::v, Slot::q_raw, Slot::k_raw, Slot::q_rstd, Slot::k_rstd},
+              .backward_reads = {Slot::normed1, Slot::q_raw, Slot::k_raw, Slot::q_rstd, Slot::k_rstd},
+              .backward_uses = {},
+              .grad_reads = {Slot::q, Slot::k, Slot::v},
+              .forward = qkv_normed_forward,
+              .backward = qkv_normed_backward};
+  if (!shape.fused.rmsnorm) {
+    stage.writes |= {Slot::q_tape, Slot::k_tape};
+    stage.backward_reads |= {Slot::q_tape, Slot::k_tape};
+  }
+  return stage;
 }
 
 Stage attention_stage(bool separate) {

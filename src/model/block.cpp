@@ -10,21 +10,17 @@ namespace tigon {
 namespace {
 
 constexpr std::array<std::string_view, kSlotCount> kSlotNames = {
-    "x",     "normed1", "rstd1",  "qkv",  "q",          "k",          "v",       "q_raw",
-    "k_raw", "q_rstd",  "k_rstd", "attn", "lse",        "attn_out",   "mid",     "normed2",
-    "rstd2", "gate_up", "act",    "out",  "norm1_tape", "norm2_tape", "act_tape"};
+    "x",      "normed1", "rstd1",      "qkv",    "q",        "k",          "v",       "q_raw", "k_raw",
+    "q_rstd", "k_rstd",  "attn",       "lse",    "attn_out", "mid",        "normed2", "rstd2", "gate_up",
+    "act",    "out",     "norm1_tape", "q_tape", "k_tape",   "norm2_tape", "act_tape"};
 constexpr std::array<std::string_view, kStageCount> kStageNames = {
     "norm1", "qkv", "attention", "o_proj", "norm2", "gate_up", "activation", "down", "mlp"};
 
-bool is_tape(Slot slot) { return slot >= Slot::norm1_tape; }
-
-StageId tape_owner(Slot slot) {
-  return slot == Slot::norm1_tape ? StageId::norm1 : slot == Slot::norm2_tape ? StageId::norm2 : StageId::activation;
-}
+bool is_tape(Slot slot) { return static_cast<int>(slot) >= kFirstTape; }
 
 void release(BlockValues& values, Slot slot) {
   if (is_tape(slot)) {
-    values.tape[static_cast<size_t>(tape_owner(slot))].clear();
+    values.tape(slot).clear();
   } else {
     values[slot].reset();
   }

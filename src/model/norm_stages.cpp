@@ -9,23 +9,21 @@ namespace tigon {
 
 namespace {
 
-ops::unfused::Tape& tape_of(const BlockRun& run, StageId stage) { return run.values.tape[static_cast<size_t>(stage)]; }
-
-void add_norm_forward(const BlockRun& run, StageId stage, const ops::AddRmsnormForward& args) {
+void add_norm_forward(const BlockRun& run, Slot tape, const ops::AddRmsnormForward& args) {
   if (run.shape.fused.rmsnorm) return ops::add_rmsnorm_forward(run.ctx, args);
-  ops::unfused::add_rmsnorm_forward(run.ctx, args, tape_of(run, stage));
+  ops::unfused::add_rmsnorm_forward(run.ctx, args, run.values.tape(tape));
 }
 
-void add_norm_backward(const BlockRun& run, StageId stage, const ops::AddRmsnormBackward& args) {
+void add_norm_backward(const BlockRun& run, Slot tape, const ops::AddRmsnormBackward& args) {
   if (run.shape.fused.rmsnorm) return ops::add_rmsnorm_backward(run.ctx, args);
-  ops::unfused::add_rmsnorm_backward(run.ctx, args, tape_of(run, stage));
+  ops::unfused::add_rmsnorm_backward(run.ctx, args, run.values.tape(tape));
 }
 
 void norm1_forward(const BlockRun& run) {
   const ModelConfig& c = run.shape.config;
   BlockValues& v = run.values;
   if (run.below) {
-    add_norm_forward(run, StageId::norm1,
+    add_norm_forward(run, Slot::norm1_tape,
                      {.x = run.below.out,
                       .residual = run.below.mid,
                       .weight = run.w(BlockWeight::norm1),
@@ -38,22 +36,21 @@ void norm1_forward(const BlockRun& run) {
     return run.below.release();
   }
   // The first block, and every one that runs again: x is there.
-  const ops::RmsnormForward args{.x = v[Slot::x],
-                                 .weight = run.w(BlockWeight::norm1),
-                                 .y = v[Slot::normed1],
-                                 .rstd = v[Slot::rstd1],
-                                 .eps = c.norm_eps,
-                                 .offset = c.norm_offset,
-                                 .casting = c.norm_casting};
-  if (run.shape.fused.rmsnorm) return ops::rmsnorm_forward(run.ctx, args);
-  ops::unfused::rmsnorm_forward(run.ctx, args, tape_of(run, StageId::norm1));
+  norm_forward(run, Slot::norm1_tape,
+               {.x = v[Slot::x],
+                .weight = run.w(BlockWeight::norm1),
+                .y = v[Slot::normed1],
+                .rstd = v[Slot::rstd1],
+                .eps = c.norm_eps,
+                .offset = c.norm_offset,
+                .casting = c.norm_casting});
 }
 
 void norm1_backward(const BlockRun& run) {
   const ModelConfig& c = run.shape.config;
   BlockValues& v = run.values;
   const Gradient weight = run.gradients->gradient(BlockWeight::norm1);
-  add_norm_backward(run, StageId::norm1,
+  add_norm_backward(run, Slot::norm1_tape,
                     {.dy = v.d(Slot::normed1),
                      .dresidual_out = v.d(Slot::mid),
                      .residual_out = v[Slot::x],
@@ -70,7 +67,7 @@ void norm1_backward(const BlockRun& run) {
 void norm2_forward(const BlockRun& run) {
   const ModelConfig& c = run.shape.config;
   BlockValues& v = run.values;
-  add_norm_forward(run, StageId::norm2,
+  add_norm_forward(run, Slot::norm2_tape,
                    {.x = v[Slot::attn_out],
                     .residual = v[Slot::x],
                     .weight = run.w(BlockWeight::norm2),
@@ -86,7 +83,7 @@ void norm2_backward(const BlockRun& run) {
   const ModelConfig& c = run.shape.config;
   BlockValues& v = run.values;
   const Gradient weight = run.gradients->gradient(BlockWeight::norm2);
-  add_norm_backward(run, StageId::norm2,
+  add_norm_backward(run, Slot::norm2_tape,
                     {.dy = v.d(Slot::normed2),
                      .dresidual_out = v.d(Slot::out),
                      .residual_out = v[Slot::mid],

@@ -4,8 +4,8 @@ namespace tigon {
 
 std::vector<Stage> block_stages(const BlockShape& shape) {
   const bool qk_norm = shape.config.qk_norm;
-  std::vector<Stage> stages = {norm1_stage(shape), qk_norm ? qkv_normed_stage() : qkv_stage(), attention_stage(qk_norm),
-                               o_proj_stage(), norm2_stage(shape)};
+  std::vector<Stage> stages = {norm1_stage(shape), qk_norm ? qkv_normed_stage(shape) : qkv_stage(),
+                               attention_stage(qk_norm), o_proj_stage(), norm2_stage(shape)};
   if (shape.mlp_tile > 0) {
     stages.push_back(tiled_mlp_stage());
   } else {
@@ -53,15 +53,23 @@ void rotate(const BlockRun& run, const HeadViews& heads, bool backward) {
 
 namespace {
 
-ops::unfused::Tape& activation_tape(const BlockRun& run) {
-  return run.values.tape[static_cast<size_t>(StageId::activation)];
-}
+ops::unfused::Tape& activation_tape(const BlockRun& run) { return run.values.tape(Slot::act_tape); }
 
 ops::Gelu gelu_of(Activation activation) {
   return activation == Activation::gelu_tanh ? ops::Gelu::tanh : ops::Gelu::erf;
 }
 
 }  // namespace
+
+void norm_forward(const BlockRun& run, Slot tape, const ops::RmsnormForward& args) {
+  if (run.shape.fused.rmsnorm) return ops::rmsnorm_forward(run.ctx, args);
+  ops::unfused::rmsnorm_forward(run.ctx, args, run.values.tape(tape));
+}
+
+void norm_backward(const BlockRun& run, Slot tape, const ops::RmsnormBackward& args) {
+  if (run.shape.fused.rmsnorm) return ops::rmsnorm_backward(run.ctx, args);
+  ops::unfused::rmsnorm_backward(run.ctx, args, run.values.tape(tape));
+}
 
 void gated_forward(const BlockRun& run, const Tensor& gate_up, const Tensor& act) {
   const int64_t width = act.sizes[1];

@@ -18,15 +18,19 @@ HeadViews separate_heads(const BlockShape& shape, const Tensor& q, const Tensor&
 // Rotates q and k in place, forward or back.
 void rotate(const BlockRun& run, const HeadViews& heads, bool backward);
 
+// `tape` is where the unfused form keeps what backward needs.
+void norm_forward(const BlockRun& run, Slot tape, const ops::RmsnormForward& args);
+void norm_backward(const BlockRun& run, Slot tape, const ops::RmsnormBackward& args);
+
 // [T, 2F] into [T, F], and back: da and db take the place of a and b. Where `act` is given to backward it receives
-// what forward wrote.
+// what forward wrote; it may be dact.
 void gated_forward(const BlockRun& run, const Tensor& gate_up, const Tensor& act);
 void gated_backward(const BlockRun& run, const Tensor& dact, const Tensor& gate_up, const Tensor& act);
 
 // Each variant of a stage.
 Stage norm1_stage(const BlockShape& shape);
 Stage qkv_stage();
-Stage qkv_normed_stage();
+Stage qkv_normed_stage(const BlockShape& shape);
 Stage attention_stage(bool separate);
 Stage o_proj_stage();
 Stage norm2_stage(const BlockShape& shape);

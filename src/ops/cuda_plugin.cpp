@@ -49,8 +49,12 @@ const Backend* open_plugin() {
 
 }  // namespace
 
-const Backend& cuda_plugin() {
+const Backend& cuda_plugin(Device device) {
   static const Backend* const plugin = open_plugin();  // a failure throws and is tried again next time
+  if (!device.assumed()) {
+    static const bool usable = (plugin->services->require_device(), true);  // so it is here
+    (void)usable;
+  }
   return *plugin;
 }
 

@@ -14,6 +14,7 @@ const DeviceServices& services(Device device) {
                                          .expected = "cuda or cuda:N",
                                          .got = to_string(device)});
   }
+  if (device.assumed()) ops::throw_assumed("device memory");
   return *ops::backend_for(device, DType::f32).services;
 }
 
@@ -30,6 +31,10 @@ DeviceMemory::DeviceMemory(Device device, int64_t bytes) : device_(device), byte
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr) services(device_).release(device_, data_);
 }
+
+std::string assumed_gpu_name() { return ops::backend_for(assumed_gpu(), DType::f32).services->assumed_name; }
+
+int64_t device_bytes_in_use(Device device) { return services(device).bytes_in_use(device); }
 
 Allocation DeviceArena::take(std::string_view, int64_t bytes, MemoryClass) {
   return {services(device_).allocate(device_, bytes), bytes, -1};

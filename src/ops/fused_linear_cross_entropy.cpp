@@ -23,12 +23,6 @@ constexpr int64_t kLargestCpuBudget = int64_t{64} << 20;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Backends keep logits in f32 on the CPU (f64 in the reference) and in the storage type on a GPU.
-int64_t logit_bytes(const Context& ctx, DType dtype) {
-  if (dtype == DType::f64) return 8;
-  return ctx.device.kind == DeviceKind::cuda ? size_of(dtype) : 4;
-}
-
 // The arguments with the chunk decided, as backends expect them.
 FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const FusedLinearCrossEntropyForward& args) {
   const Check check(op, ctx);
@@ -88,12 +82,18 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
     check.fail("'chunk.budget_bytes' is negative", "0 or more", std::to_string(args.chunk.budget_bytes));
   }
   FusedLinearCrossEntropyForward resolved = args;
-  resolved.chunk.tokens = chunk_tokens(args.chunk, ctx.device, tokens, hidden, vocab, logit_bytes(ctx, args.x.dtype));
+  resolved.chunk.tokens =
+      chunk_tokens(args.chunk, ctx.device, tokens, hidden, vocab, logit_bytes(ctx.device, args.x.dtype));
   if (args.chunk.lean && args.chunk.budget_bytes == 0) resolved.chunk.budget_bytes = kLeanBudget;
   return resolved;
 }
 
 }  // namespace
+
+int64_t logit_bytes(Device device, DType dtype) {
+  if (dtype == DType::f64) return 8;
+  return device.kind == DeviceKind::cuda ? size_of(dtype) : 4;
+}
 
 int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64_t hidden, int64_t vocab,
                      int64_t logit_bytes) {

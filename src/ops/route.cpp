@@ -8,8 +8,14 @@
 namespace tigon::ops {
 
 const Backend& backend_for(Device device, DType dtype) {
-  if (device.kind == DeviceKind::cuda) return cuda_plugin();
+  if (device.kind == DeviceKind::cuda) return cuda_plugin(device);
   return dtype == DType::f64 ? reference::backend() : cpu::backend();
+}
+
+void throw_assumed(const char* op) {
+  throw Error(ErrorCode::unsupported, {.where = op,
+                                       .what = "this GPU is only assumed, and nothing can run on it",
+                                       .fix = "Use it to measure, and cuda or cpu to run."});
 }
 
 void throw_missing(const Backend& backend, const char* op) {

@@ -13,9 +13,11 @@ template <class Args>
 void route(const Context& ctx, const Args& args, DType dtype, OpFunction<Args> Backend::*member, const char* op);
 
 void throw_missing(const Backend& backend, const char* op);
+void throw_assumed(const char* op);
 
 template <class Args>
 void route(const Context& ctx, const Args& args, DType dtype, OpFunction<Args> Backend::*member, const char* op) {
+  if (ctx.device.assumed() && !ctx.measuring()) throw_assumed(op);
   const Backend& backend = backend_for(ctx.device, dtype);
   if (backend.*member == nullptr) throw_missing(backend, op);
   (backend.*member)(ctx, args);

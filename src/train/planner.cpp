@@ -25,11 +25,10 @@ std::string without_layer(const std::string& name) {
   return dot == std::string::npos ? name : "layers.*" + name.substr(dot);
 }
 
-}  // namespace
-
-MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
+MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
   check_train_config(train, model);
   MemoryPlan plan;
+  plan.train = train;
   const Step step(model, parameters, train);
   measure(plan.residents, train, [&](const Context& stays) {
     Residents r(stays, parameters, train);
@@ -56,6 +55,34 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
     sequence->plan = Plan::pack(sequence->ledger);
   }
   return plan;
+}
+
+}  // namespace
+
+int64_t loss_chunk(const ModelConfig& model, const TrainConfig& train) {
+  if (!train.fused.flce) return train.tokens();
+  return ops::chunk_tokens(train.memory.chunk, train.device, train.tokens(), model.hidden, model.vocab,
+                           ops::logit_bytes(train.device, train.precision.weight));
+}
+
+TrainConfig with_larger_chunk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
+  const ops::ChunkRule& rule = train.memory.chunk;
+  if (!train.fused.flce || rule.tokens > 0 || rule.budget_bytes > 0 || rule.liger || rule.lean) return train;
+  TrainConfig best = train;
+  const int64_t total = walk(model, parameters, train).total_bytes(), most = total + total / 50;
+  for (const int64_t budget : {int64_t{512} << 20, int64_t{1} << 30}) {
+    TrainConfig larger = train;
+    larger.memory.chunk.budget_bytes = budget;
+    if (loss_chunk(model, larger) <= loss_chunk(model, best)) continue;
+    if (walk(model, parameters, larger).total_bytes() > most) break;
+    best = larger;
+  }
+  return best;
+}
+
+MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
+  const bool gpu = train.device.kind == DeviceKind::cuda;
+  return walk(model, parameters, gpu ? with_larger_chunk(model, parameters, train) : train);
 }
 
 const Sequence& MemoryPlan::largest() const {

@@ -6,6 +6,7 @@
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/ops/device_memory.hpp"
 #include "tigon/storage/files.hpp"
 #include "tigon/train/checkpoints.hpp"
 
@@ -56,6 +57,7 @@ class Run {
                  {"batch", std::to_string(train.batch)},
                  {"seq", std::to_string(train.seq)},
                  {"accumulate", std::to_string(train.accumulate)},
+                 {"tokens per chunk of the loss (--chunk)", std::to_string(loss_chunk(model, trainer_.config()))},
                  {"windows of the data", std::to_string(data_.windows())},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
   }
@@ -86,6 +88,7 @@ class Run {
     result_.planned_bytes = trainer_.plan().total_bytes();
     result_.used_bytes = trainer_.used_bytes();
     if (timed_tokens_ > 0) result_.tokens_per_second = static_cast<double>(timed_tokens_) / timed_seconds_;
+    write_end(log);
     return result_;
   }
 
@@ -232,6 +235,20 @@ class Run {
     json.set("eval_loss", result_.eval_loss);
     log.write(json);
     observer_.on_evaluation(trainer_.step(), result_.eval_loss);
+  }
+
+  void write_end(StepLog& log) {
+    Json json;
+    json.set("end", true);
+    json.set("step", result_.steps);
+    json.set("planned_bytes", result_.planned_bytes);
+    json.set("used_bytes", result_.used_bytes);
+    const Device device = trainer_.config().device;
+    if (device.kind != DeviceKind::cpu) {
+      result_.beyond_plan_bytes = device_bytes_in_use(device) - result_.planned_bytes;
+      json.set("beyond_plan_bytes", result_.beyond_plan_bytes);
+    }
+    log.write(json);
   }
 
   void save() {

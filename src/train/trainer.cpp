@@ -29,9 +29,9 @@ struct Queue {
 struct Trainer::Impl {
   Impl(const ModelConfig& model_config, const TrainConfig& train_config)
       : model(model_config),
-        train(train_config),
         parameters(model),
-        plan(plan_memory(model, parameters, train)),
+        plan(plan_memory(model, parameters, train_config)),
+        train(plan.train),
         memory(train.device, plan.total_bytes()),
         compute(train.device),
         transfer(train.device),
@@ -71,9 +71,9 @@ struct Trainer::Impl {
   void write_gradients();
 
   ModelConfig model;
-  TrainConfig train;
   ParameterList parameters;
   MemoryPlan plan;
+  TrainConfig train;
   DeviceBlock memory;
   Queue compute, transfer;
   ReplayArena resident_arena, step_arena, further_arena, update_arena, evaluation_arena;

@@ -59,9 +59,10 @@ pid_t start(const std::vector<std::string>& arguments, const std::string& output
 }
 
 std::vector<std::string> small_run(const std::string& folder, int steps) {
-  return {"train", "--model", "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
-          "1",     "--steps", std::to_string(steps), "--checkpoints", folder, "--save-every", "2",  "--lr",
-          "1e-3"};
+  return {
+      "train", "--model",          "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
+      "1",     "--steps",          std::to_string(steps), "--checkpoints", folder, "--save-every", "2",  "--lr",
+      "1e-3",  "--no-gemm-ceiling"};
 }
 
 TEST(TrainCli, HelpTeaches) {
@@ -72,7 +73,7 @@ TEST(TrainCli, HelpTeaches) {
 TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.2-1b --batch 8 --precision bf16-sr --recompute block --fit 24GiB"), 0,
          {"1235.8 M parameters", "weights", "gradients", "states", "checkpoints", "activations", "all",
-          "Alive at the peak", "By formula", "Within 24.00 GiB", "batches up to", "This run fits"});
+          "Alive at the peak", "By formula", "Within 24.00 GiB", "batches up to", "This run fits", "loss by"});
   expect(tigon("plan --model llama-3.1-8b --precision bf16 --fit 24GiB"), 0,
          {"needs", "more than that", "--recompute selective", "--precision bf16-sr"});
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
@@ -107,15 +108,23 @@ TEST(TrainCli, TrainsTellsAndSaves) {
                               " --eval-fraction 0.2 --eval-every 3 --log " + (folder / "log") + " --output " +
                               (folder / "out") + " --checkpoints " + (folder / "run");
   expect(tigon(command + " --batch 2"), 0,
-         {"weights", "gradients", "step 1/6", "step 6/6", "evaluation loss", "saved", "tokens/s"});
+         {"loss by 64 tokens", "weights", "gradients", "step 1/6", "step 6/6", "evaluation loss", "saved", "tokens/s",
+          "% of GEMM"});
   std::ifstream log(folder / "log");
   int lines = 0;
-  for (std::string line; std::getline(log, line); ++lines) EXPECT_EQ(line.front(), '{');
-  EXPECT_EQ(lines, 6 + 2);
+  std::string last;
+  for (std::string line; std::getline(log, line); ++lines) {
+    EXPECT_EQ(line.front(), '{');
+    EXPECT_EQ(line.find("gemm_share") != std::string::npos, line.find("grad_norm") != std::string::npos);
+    last = line;
+  }
+  EXPECT_EQ(lines, 6 + 2 + 1);
+  EXPECT_NE(last.find(R"("end":true)"), std::string::npos) << last;
   EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
   EXPECT_TRUE(fs::exists(folder / "out/config.json"));
   expect(tigon(command + " --batch 2"), 2, {"checkpoints of another run", "--resume"});
   expect(tigon(command + " --resume --batch 4"), 2, {"batch", "expected 2", "got 4"});
+  expect(tigon(command + " --resume --batch 2 --chunk 7"), 2, {"chunk of the loss", "--chunk", "expected 64", "got 7"});
 }
 
 TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {

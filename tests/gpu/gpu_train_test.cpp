@@ -142,5 +142,11 @@ TEST_F(GpuTrain, UnfusedAndEvaluationRunToo) {
   EXPECT_EQ(losses(trainer, 0, 1)[0], loss);
 }
 
+// What a run reports beyond its plan cannot be negative.
+TEST_F(GpuTrain, BytesInUseHoldThePlan) {
+  const Trainer trainer(gpu_model(), gpu_run("bf16"));
+  EXPECT_GE(device_bytes_in_use(kGpu), trainer.plan().total_bytes());
+}
+
 }  // namespace
 }  // namespace tigon::test

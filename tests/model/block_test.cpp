@@ -65,6 +65,9 @@ TEST(Block, VariantsAreOtherStages) {
   eager.fused = {.rope = false, .swiglu = false, .rmsnorm = false, .flce = false};
   const Block unfused(eager, stages({StageId::activation}));
   EXPECT_EQ(unfused.rerun(), stages({StageId::activation})) << "its tape must be made again";
+  eager.config.qk_norm = true;
+  EXPECT_TRUE(Block(eager, 0).kept().contains(Slot::q_tape)) << "the norms of q and k are unfused as well";
+  EXPECT_EQ(Block(eager, stages({StageId::qkv})).rerun(), stages({StageId::qkv}));
 }
 
 TEST(Block, StagesHaveNames) {

@@ -79,6 +79,7 @@ TEST(Recompute, OtherModelsAndFormsToo) {
                         {"gemma", gemma, {}, DType::f32},
                         {"qwen2", qwen2, {}, DType::f32},
                         {"unfused", small_model(), none, DType::f32},
+                        {"unfused qwen3", small_qwen3(), none, DType::f32},
                         {"bf16", small_model(), {}, DType::bf16},
                         {"unfused gemma", gemma, none, DType::bf16}}) {
     TrainConfig train = small_run();
@@ -91,6 +92,21 @@ TEST(Recompute, OtherModelsAndFormsToo) {
       const Outcome outcome = run_once(c.model, train);
       EXPECT_EQ(outcome.gradients, plain.gradients) << c.name << " " << mask;
       EXPECT_GT(outcome.stage_runs, plain.stage_runs) << c.name << " " << mask;
+    }
+  }
+}
+
+TEST(Recompute, OneTileIsTheWholeMlp) {
+  ModelConfig gemma = small_model();
+  gemma.activation = Activation::gelu_tanh;
+  const FusedOps unfused{.swiglu = false};
+  for (const ModelConfig& model : {small_model(), gemma}) {
+    for (const FusedOps& fused : {FusedOps{}, unfused}) {
+      TrainConfig train = small_run();
+      train.fused = fused;
+      const Outcome whole = run_once(model, train);
+      train.memory.mlp_tile = train.tokens();
+      EXPECT_EQ(run_once(model, train).gradients, whole.gradients);
     }
   }
 }

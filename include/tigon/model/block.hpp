@@ -37,13 +37,16 @@ enum class Slot : uint8_t {
   gate_up,   // [T, 2·intermediate]
   act,       // [T, intermediate]
   out,       // [T, hidden] what the MLP adds to mid; the next block's norm adds it
-  // No tensors: what the unfused form of a stage keeps on its tape.
+  // No tensors: what the unfused form of an op keeps on its tape.
   norm1_tape,
+  q_tape,
+  k_tape,
   norm2_tape,
   act_tape,
   count
 };
 inline constexpr int kSlotCount = static_cast<int>(Slot::count);
+inline constexpr int kFirstTape = static_cast<int>(Slot::norm1_tape);
 std::string_view to_string(Slot slot) noexcept;
 
 class SlotSet {
@@ -115,10 +118,11 @@ class GradientSource {
 struct BlockValues {
   std::array<OwnedTensor, kSlotCount> value;
   std::array<OwnedTensor, kSlotCount> grad;
-  std::array<ops::unfused::Tape, kStageCount> tape;
+  std::array<ops::unfused::Tape, kSlotCount - kFirstTape> tapes;
 
   OwnedTensor& operator[](Slot slot) { return value[static_cast<size_t>(slot)]; }
   OwnedTensor& d(Slot slot) { return grad[static_cast<size_t>(slot)]; }
+  ops::unfused::Tape& tape(Slot slot) { return tapes[static_cast<size_t>(static_cast<int>(slot) - kFirstTape)]; }
   bool has(Slot slot) const { return value[static_cast<size_t>(slot)].view.present(); }
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "tigon/core/context.hpp"
@@ -29,6 +30,12 @@ class DeviceMemory {
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
 };
+
+// What of the device's memory anybody holds: this process, its libraries and contexts, other processes.
+int64_t device_bytes_in_use(Device device);
+
+// Which GPU assumed_gpu() stands for, "H200". Needs the CUDA backend and no GPU.
+std::string assumed_gpu_name();
 
 // Each block from the device's allocator, which waits for the device: for inputs and one-off calls, not for steps.
 class DeviceArena final : public MemorySource {

@@ -17,6 +17,9 @@ struct ChunkRule {
   bool lean = false;
 };
 
+// The size of one stored logit: f32 on a CPU (f64 for f64), the storage type on a GPU.
+int64_t logit_bytes(Device device, DType dtype);
+
 // The chunk for a problem of this size, in [1, max(1, tokens)]. `logit_bytes` is the size of one stored logit.
 int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64_t hidden, int64_t vocab,
                      int64_t logit_bytes);

@@ -54,6 +54,8 @@ struct RunResult {
   double eval_loss = 0;
   double tokens_per_second = 0;  // over all steps but the first of this run
   int64_t planned_bytes = 0, used_bytes = 0;
+  // A GPU's memory in use at the end, less the plan: its context, what libraries took, other processes.
+  int64_t beyond_plan_bytes = 0;
 };
 
 // FLOPs of one step: the products of forward and backward, and attention's, without recompute.

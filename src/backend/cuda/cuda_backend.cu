@@ -1,23 +1,9 @@
-// The entry of the plug-in: looks for a GPU and hands out the table of ops.
-#include <cuda_runtime_api.h>
-
-#include <string>
-
+// The entry of the plug-in: hands out the table of ops.
 #include "backend/backend.hpp"
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/services.cuh"
-#include "tigon/core/error.hpp"
 
 extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cuda_backend() {
-  int devices = 0;
-  const cudaError_t status = cudaGetDeviceCount(&devices);
-  if (status != cudaSuccess || devices == 0) {
-    throw tigon::Error(tigon::ErrorCode::unsupported,
-                       {.where = "device cuda",
-                        .what = std::string("no usable NVIDIA GPU: ") +
-                                (status != cudaSuccess ? cudaGetErrorString(status) : "no device found"),
-                        .fix = "Check that nvidia-smi lists a GPU, or run on the CPU."});
-  }
   static const tigon::Backend table = {
       .name = "cuda",
       .services = &tigon::cuda::services(),

@@ -7,6 +7,23 @@ namespace tigon::cuda {
 
 namespace {
 
+void require_device() {
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status == cudaSuccess && devices > 0) return;
+  throw Error(ErrorCode::unsupported, {.where = "device cuda",
+                                       .what = std::string("no usable NVIDIA GPU: ") +
+                                               (status != cudaSuccess ? cudaGetErrorString(status) : "no device found"),
+                                       .fix = "Check that nvidia-smi lists a GPU, or run on the CPU."});
+}
+
+int64_t bytes_in_use(Device device) {
+  const DeviceGuard guard(device);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "device memory");
+  return static_cast<int64_t>(total - free);
+}
+
 void* allocate(Device device, int64_t bytes) {
   const DeviceGuard guard(device);
   void* data = nullptr;
@@ -107,6 +124,9 @@ void destroy_graph(Device, void* graph) noexcept { (void)cudaGraphExecDestroy(st
 
 const DeviceServices& services() {
   static const DeviceServices table = {
+      .require_device = require_device,
+      .assumed_name = kAssumedName,
+      .bytes_in_use = bytes_in_use,
       .allocate = allocate,
       .release = release,
       .copy = copy,
