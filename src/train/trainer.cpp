@@ -1,9 +1,11 @@
 #include "tigon/train/trainer.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <deque>
 
 #include "tigon/core/error.hpp"
+#include "train/bookkeeping.hpp"
 #include "train/checkpoint.hpp"
 #include "train/device_block.hpp"
 #include "train/step.hpp"
@@ -23,6 +25,14 @@ struct Queue {
   void* get() const { return stream ? stream->get() : nullptr; }
   std::optional<DeviceStream> stream;
 };
+
+// Whether forward and backward are recorded once and then launched whole: the device does not wait for the host, which
+// matters where kernels are short.
+bool records(const TrainConfig& train) {
+  const char* wanted = std::getenv("TIGON_GRAPHS");
+  if (wanted != nullptr && std::string_view(wanted) == "off") return false;
+  return train.device.kind == DeviceKind::cuda && !train.memory.update_early;  // early updates change from step to step
+}
 
 }  // namespace
 
@@ -67,6 +77,8 @@ struct Trainer::Impl {
   }
 
   void upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const;
+  void forward_backward(const StepBuffers& b, bool books_only, const UpdateArgs* early);
+  void run_gradients(size_t which, const UpdateArgs* early);
   bool gradients_finite(const StepBuffers& b) const;
   void write_gradients();
 
@@ -77,8 +89,11 @@ struct Trainer::Impl {
   DeviceBlock memory;
   Queue compute, transfer;
   ReplayArena resident_arena, step_arena, further_arena, update_arena, evaluation_arena;
+  Bookkeeping step_books{step_arena}, further_books{further_arena};
   Residents residents;
   Step step;
+  bool warm = false;                                   // a step has run, so that libraries have made their choices
+  std::vector<std::unique_ptr<DeviceGraph>> recorded;  // forward and backward, by buffers
   LossScale loss_scale;
   std::string config_text;
   std::deque<Pending> pending;
@@ -160,6 +175,35 @@ void Trainer::Impl::write_gradients() {
   gradient_file.clear();
 }
 
+// All micro-batches.
+void Trainer::Impl::forward_backward(const StepBuffers& b, bool books_only, const UpdateArgs* early) {
+  residents.gradients.begin_step();
+  for (int64_t micro = 0; micro < train.accumulate; ++micro) {
+    ReplayArena& arena = micro == 0 ? step_arena : further_arena;
+    Bookkeeping& books = micro == 0 ? step_books : further_books;
+    const Context ctx = books_only ? context(books) : context(arena);
+    step.forward_backward(ctx, residents, b, micro, early);
+    if (train.accumulate > 1) arena.restart();
+  }
+}
+
+// The gradients of a step: queued kernel by kernel, or by launching what was recorded.
+void Trainer::Impl::run_gradients(size_t which, const UpdateArgs* early) {
+  const StepBuffers& b = residents.buffers[which];
+  if (!records(train) || !warm) {
+    warm = true;
+    return forward_backward(b, false, early);
+  }
+  recorded.resize(residents.buffers.size());
+  const Context ctx = context(step_arena);
+  if (recorded[which] == nullptr) {
+    recorded[which] = std::make_unique<DeviceGraph>(ctx, [&] { forward_backward(b, false, early); });
+  } else {
+    forward_backward(b, true, early);
+  }
+  recorded[which]->launch(ctx);
+}
+
 void Trainer::submit(const std::vector<TokenBatch>& micros) {
   Impl& t = *impl_;
   const auto tokens = static_cast<size_t>(t.train.tokens());
@@ -192,12 +236,7 @@ void Trainer::submit(const std::vector<TokenBatch>& micros) {
   const Context step_ctx = t.context(t.step_arena), update_ctx = one ? step_ctx : t.context(t.update_arena);
   UpdateArgs update{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
   if (t.pending.empty()) t.step_began = t.moment(step_ctx);
-  t.residents.gradients.begin_step();
-  for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
-    ReplayArena& arena = micro == 0 ? t.step_arena : t.further_arena;
-    t.step.forward_backward(t.context(arena), t.residents, b, micro, early ? &update : nullptr);
-    if (!one) arena.restart();
-  }
+  t.run_gradients(entry.buffers, early ? &update : nullptr);
   if (!early) {
     t.write_gradients();
     t.step.norm(update_ctx, t.residents, b, t.loss_scale.scale());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "gpu/gpu_fixture.hpp"
 #include "tigon/storage/files.hpp"
@@ -99,6 +100,25 @@ TEST_F(GpuTrain, TheSameBitsOnEveryRunAndForEveryMask) {
     const std::string state = state_of(trainer);
     if (first.empty()) first = state;
     EXPECT_TRUE(state == first) << recompute;
+  }
+}
+
+TEST_F(GpuTrain, RecordedStepsAreTheSameSteps) {
+  for (const char* precision : {"fp32", "bf16-sr", "fp16"}) {
+    for (const int64_t accumulate : {1, 3}) {
+      TrainConfig train = gpu_run(precision);
+      train.accumulate = accumulate;
+      Trainer recorded(gpu_model(), train);
+      recorded.initialize();
+      const std::vector<double> whole = losses(recorded, 0, 7);
+      (void)setenv("TIGON_GRAPHS", "off", 1);
+      Trainer queued(gpu_model(), train);
+      queued.initialize();
+      const std::vector<double> piecewise = losses(queued, 0, 7);
+      (void)unsetenv("TIGON_GRAPHS");
+      EXPECT_EQ(whole, piecewise) << precision;
+      EXPECT_TRUE(state_of(recorded) == state_of(queued)) << precision;
+    }
   }
 }
 
