@@ -41,7 +41,7 @@ TEST_F(AssumedGpu, HasAName) { EXPECT_EQ(assumed_gpu_name(), "H200"); }
 TEST_F(AssumedGpu, BooksWhatItsKernelsTake) {
   const MemoryPlan plan = plan_memory(model, parameters, train);
   EXPECT_EQ(bytes(plan, "norm_dweight"), 132 * model.hidden * 4);
-  EXPECT_EQ(bytes(plan, "attention_delta"), train.tokens() * model.heads * 4);
+  EXPECT_EQ(bytes(plan, "attention_statistics"), 2 * train.tokens() * model.heads * 4);
   EXPECT_EQ(bytes(plan, "gemm_workspace"), int64_t{32} << 20);
   // Logits in the storage type, of the chunk that the plan says.
   EXPECT_EQ(bytes(plan, "flce_logits"), loss_chunk(model, plan.train) * model.vocab * 2);
