@@ -1,6 +1,7 @@
 #pragma once
 
 #include "op_case.hpp"
+#include "tigon/ops/elementary.hpp"
 
 namespace tigon::bench {
 
@@ -15,10 +16,11 @@ struct GatedCalls {
 };
 
 // `set` completes the arguments beyond the tensors. With `packed`, a and b are the two halves of one buffer, as are da
-// and db. With `recompute`, backward writes c again.
+// and db. With `recompute`, backward writes c again; with `over_dc`, in the place of dc.
 struct GatedOptions {
   bool packed = false;
   bool recompute = false;
+  bool over_dc = false;
 };
 
 template <class Forward, class Backward, class Set>
@@ -47,8 +49,10 @@ OpCase gated_case(const std::string& op, int64_t tokens, int64_t columns, const 
     set(args);
     return args;
   };
-  const auto backward_args = [=](const Tensors& t) {
-    Backward args{.dc = t["dc"],
+  const auto backward_args = [=](const Context& ctx, const Tensors& t) {
+    // A copy of dc is written over, so that a second run finds what the first one did.
+    if (options.over_dc) ops::unary(ctx, {.op = ops::UnaryOp::copy, .x = t["dc"], .y = t["c_again"]});
+    Backward args{.dc = t[options.over_dc ? "c_again" : "dc"],
                   .a = part(t, "", 0),
                   .b = part(t, "", 1),
                   .da = part(t, "d", 0),
@@ -58,12 +62,12 @@ OpCase gated_case(const std::string& op, int64_t tokens, int64_t columns, const 
     return args;
   };
   c.forward = [=](const Context& ctx, const Tensors& t) { call.forward(ctx, forward_args(t)); };
-  c.backward = [=](const Context& ctx, const Tensors& t) { call.backward(ctx, backward_args(t)); };
+  c.backward = [=](const Context& ctx, const Tensors& t) { call.backward(ctx, backward_args(ctx, t)); };
   c.unfused_forward = [=](const Context& ctx, const Tensors& t, ops::unfused::Tape& tape) {
     call.unfused_forward(ctx, forward_args(t), tape);
   };
   c.unfused_backward = [=](const Context& ctx, const Tensors& t, ops::unfused::Tape& tape) {
-    call.unfused_backward(ctx, backward_args(t), tape);
+    call.unfused_backward(ctx, backward_args(ctx, t), tape);
   };
   c.forward_work = [=](int64_t size) { return Work{.bytes = 3 * size * tokens * columns}; };
   c.backward_work = [=](int64_t size) { return Work{.bytes = (options.recompute ? 6 : 5) * size * tokens * columns}; };

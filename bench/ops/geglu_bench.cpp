@@ -25,10 +25,13 @@ OpTable geglu_table() {
     for (const auto& [tokens, columns] : {std::pair{1, 1}, {1, 17}, {17, 1}, {33, 100}, {70, 2049}}) {
       table.test_cases.push_back(geglu_case(tokens, columns, gelu, {}, flags));
     }
-    table.test_cases.push_back(
-        geglu_case(9, 45, gelu, {.packed = true}, flags + (flags.empty() ? "" : " ") + "packed"));
-    table.test_cases.push_back(
-        geglu_case(9, 45, gelu, {.recompute = true}, flags + (flags.empty() ? "" : " ") + "recompute"));
+    const auto with = [&](const char* flag) { return flags + (flags.empty() ? "" : " ") + flag; };
+    table.test_cases.push_back(geglu_case(9, 45, gelu, {.packed = true}, with("packed")));
+    table.test_cases.push_back(geglu_case(9, 45, gelu, {.recompute = true}, with("recompute")));
+    for (const auto& [tokens, columns] : {std::pair{1, 1}, {9, 45}, {33, 64}}) {
+      table.test_cases.push_back(
+          geglu_case(tokens, columns, gelu, {.recompute = true, .over_dc = true}, with("recompute over dc")));
+    }
   }
   return table;
 }

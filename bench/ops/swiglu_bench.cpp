@@ -23,6 +23,9 @@ OpTable swiglu_table() {
   }
   table.test_cases.push_back(swiglu_case(9, 45, {.packed = true}, "packed"));
   table.test_cases.push_back(swiglu_case(9, 45, {.recompute = true}, "recompute"));
+  for (const auto& [tokens, columns] : {std::pair{1, 1}, {9, 45}, {33, 64}, {3, 2049}}) {
+    table.test_cases.push_back(swiglu_case(tokens, columns, {.recompute = true, .over_dc = true}, "recompute over dc"));
+  }
   return table;
 }
 

@@ -289,7 +289,7 @@ typedef struct tigon_swiglu_backward_args {
   tigon_tensor b;  /* [tokens, F] */
   tigon_tensor da; /* [tokens, F]; may be a */
   tigon_tensor db; /* [tokens, F]; may be b */
-  tigon_tensor c;  /* [tokens, F], optional: receives silu(a)*b again */
+  tigon_tensor c;  /* [tokens, F], optional: receives silu(a)*b again; may be dc */
 } tigon_swiglu_backward_args;
 #define TIGON_SWIGLU_BACKWARD_INIT \
   { .struct_size = sizeof(tigon_swiglu_backward_args) }
@@ -319,7 +319,7 @@ typedef struct tigon_geglu_backward_args {
   tigon_tensor b;  /* [tokens, F] */
   tigon_tensor da; /* [tokens, F]; may be a */
   tigon_tensor db; /* [tokens, F]; may be b */
-  tigon_tensor c;  /* [tokens, F], optional: receives gelu(a)*b again */
+  tigon_tensor c;  /* [tokens, F], optional: receives gelu(a)*b again; may be dc */
   int32_t gelu;    /* tigon_gelu */
 } tigon_geglu_backward_args;
 #define TIGON_GEGLU_BACKWARD_INIT \

@@ -1,5 +1,6 @@
 // gate and up in one product, the gated activation, and down. Backward writes the gradient of gate_up over gate_up, and
-// makes the activation again on its way when it was not kept: that costs a store and no pass.
+// makes the activation again on its way when it was not kept, over its own gradient: that costs a store, no pass and no
+// memory.
 #include <algorithm>
 
 #include "model/stages.hpp"
@@ -29,10 +30,13 @@ void activation_forward(const BlockRun& run) { gated_forward(run, run.values[Slo
 
 void activation_backward(const BlockRun& run) {
   BlockValues& v = run.values;
-  Tensor made;
-  if (!v.has(Slot::act)) made = v[Slot::act] = run.make(Slot::act, false);
-  gated_backward(run, v.d(Slot::act), v[Slot::gate_up], made);
-  v.d(Slot::act).reset();
+  if (v.has(Slot::act)) {
+    gated_backward(run, v.d(Slot::act), v[Slot::gate_up], {});
+    v.d(Slot::act).reset();
+  } else {
+    gated_backward(run, v.d(Slot::act), v[Slot::gate_up], v.d(Slot::act));
+    v[Slot::act] = std::move(v.d(Slot::act));
+  }
   v.d(Slot::gate_up) = std::move(v[Slot::gate_up]);
   // Here, and not in down's own backward, because only now is the activation sure to be there.
   const Gradient weight = run.gradients->gradient(BlockWeight::down);
@@ -60,6 +64,7 @@ void for_tiles(const BlockShape& shape, const F& f) {
   }
 }
 
+// gate_up of a tile, and room for its activation.
 struct Tile {
   OwnedTensor gate_up, act;
   Tile(const BlockRun& run, int64_t begin, int64_t end)
@@ -70,13 +75,13 @@ struct Tile {
     ops::linear_forward(run.ctx, {.x = run.values[Slot::normed2].view.slice(0, begin, end),
                                   .weight = run.w(BlockWeight::gate_up),
                                   .y = gate_up});
-    gated_forward(run, gate_up, act);
   }
 };
 
 void tiled_mlp_forward(const BlockRun& run) {
   for_tiles(run.shape, [&](int64_t begin, int64_t end) {
     const Tile tile(run, begin, end);
+    gated_forward(run, tile.gate_up, tile.act);
     run.values.tape[static_cast<size_t>(StageId::activation)].clear();
     ops::linear_forward(
         run.ctx,
@@ -91,15 +96,14 @@ void tiled_mlp_backward(const BlockRun& run) {
   const Tensor dnormed = run.make_grad(Slot::normed2);
   for_tiles(run.shape, [&](int64_t begin, int64_t end) {
     const Tile tile(run, begin, end);
-    const OwnedTensor dact(run.ctx, "mlp_tile.dact", run.shape.dtype, {end - begin, run.shape.config.intermediate},
-                           MemoryClass::activations);
-    ops::linear_backward(run.ctx, {.dy = v.d(Slot::out).view.slice(0, begin, end),
-                                   .x = tile.act,
-                                   .weight = run.w(BlockWeight::down),
-                                   .dx = dact,
-                                   .dweight = down.tensor,
-                                   .accumulate_dweight = down.accumulate || begin > 0});
-    gated_backward(run, dact, tile.gate_up, {});
+    if (!run.shape.fused.swiglu) gated_forward(run, tile.gate_up, tile.act);  // for its tape
+    const Tensor dout = v.d(Slot::out).view.slice(0, begin, end);
+    // Room for the activation holds its gradient first.
+    ops::linear_backward(run.ctx, {.dy = dout, .weight = run.w(BlockWeight::down), .dx = tile.act});
+    gated_backward(run, tile.act, tile.gate_up, tile.act);
+    ops::linear_backward(
+        run.ctx,
+        {.dy = dout, .x = tile.act, .dweight = down.tensor, .accumulate_dweight = down.accumulate || begin > 0});
     ops::linear_backward(run.ctx, {.dy = tile.gate_up,
                                    .x = v[Slot::normed2].view.slice(0, begin, end),
                                    .weight = run.w(BlockWeight::gate_up),

@@ -19,7 +19,7 @@ HeadViews separate_heads(const BlockShape& shape, const Tensor& q, const Tensor&
 void rotate(const BlockRun& run, const HeadViews& heads, bool backward);
 
 // [T, 2F] into [T, F], and back: da and db take the place of a and b. Where `act` is given to backward it receives
-// what forward wrote.
+// what forward wrote; it may be dact.
 void gated_forward(const BlockRun& run, const Tensor& gate_up, const Tensor& act);
 void gated_backward(const BlockRun& run, const Tensor& dact, const Tensor& gate_up, const Tensor& act);
 

@@ -46,8 +46,8 @@ void check_gated_backward(const Check& check, const Args& args) {
   check.apart("db", args.db, "a", args.a);
   check.apart("db", args.db, "b", args.b, true);
   check.apart("da", args.da, "db", args.db);
-  for (const auto& [name, t] :
-       {std::pair{"dc", &args.dc}, {"a", &args.a}, {"b", &args.b}, {"da", &args.da}, {"db", &args.db}}) {
+  check.apart("c", args.c, "dc", args.dc, true);
+  for (const auto& [name, t] : {std::pair{"a", &args.a}, {"b", &args.b}, {"da", &args.da}, {"db", &args.db}}) {
     check.apart("c", args.c, name, *t);
   }
 }

@@ -76,9 +76,11 @@ TYPED_TEST(Gated, InPlaceGivesTheSameBitsAndInputsAreKept) {
   }
   this->backward.da = this->backward.a;
   this->backward.db = this->backward.b;
+  this->backward.c = this->backward.dc;
   TypeParam::backward(this->ctx, this->backward);
   EXPECT_EQ(this->a, da_apart);
   EXPECT_EQ(this->b, db_apart);
+  EXPECT_EQ(this->dc, c_apart);
 }
 
 TYPED_TEST(Gated, BackwardTwiceGivesTheSame) {
@@ -149,7 +151,15 @@ TYPED_TEST(Gated, BadArgumentsAreNamed) {
   refuse([](auto& t) { t.db = t.a; }, "'db' overlaps 'a'");
   refuse([](auto& t) { t.da = t.dc; }, "'da' overlaps 'dc'");
   refuse([](auto& t) { t.db = t.da; }, "'da' overlaps 'db'");
-  refuse([](auto& t) { t.c = t.dc; }, "'c' overlaps 'dc'");
+  refuse([](auto& t) { t.c = t.a; }, "'c' overlaps 'a'");
+  refuse([](auto& t) { t.c = t.db; }, "'c' overlaps 'db'");
+  refuse(
+      [](auto& t) {
+        t.dc.sizes[1] = t.a.sizes[1] = t.b.sizes[1] = t.da.sizes[1] = t.db.sizes[1] = t.c.sizes[1] = 20;
+        t.c.data = t.dc.template as<float>() + 1;
+        t.c.strides[0] = t.dc.strides[0];
+      },
+      "'c' overlaps 'dc'");
   auto bad = this->forward;
   bad.c.strides[0] = 20;
   expect_error([&] { TypeParam::forward(this->ctx, bad); }, ErrorCode::invalid_argument, "share memory");

@@ -100,14 +100,18 @@ TYPED_TEST(LargeOutput, SwigluAndGeglu) {
   ops::swiglu_forward(this->ctx, {.a = c_here, .b = b, .c = c_here});
   EXPECT_TRUE(this->same_bits(c, c_here));
   ops::swiglu_backward(this->ctx, {.dc = dc, .a = a, .b = b, .da = da, .db = db});
-  ops::swiglu_backward(this->ctx, {.dc = dc, .a = a_here, .b = b_here, .da = a_here, .db = b_here});
+  c_here = this->copy(dc);
+  ops::swiglu_backward(this->ctx, {.dc = c_here, .a = a_here, .b = b_here, .da = a_here, .db = b_here, .c = c_here});
   EXPECT_TRUE(this->same_bits(da, a_here));
   EXPECT_TRUE(this->same_bits(db, b_here));
-  a_here = this->copy(a), b_here = this->copy(b);
+  EXPECT_TRUE(this->same_bits(c, c_here));
+  a_here = this->copy(a), b_here = this->copy(b), c_here = this->copy(dc);
+  ops::geglu_forward(this->ctx, {.a = a, .b = b, .c = c});
   ops::geglu_backward(this->ctx, {.dc = dc, .a = a, .b = b, .da = da, .db = db});
-  ops::geglu_backward(this->ctx, {.dc = dc, .a = a_here, .b = b_here, .da = a_here, .db = b_here});
+  ops::geglu_backward(this->ctx, {.dc = c_here, .a = a_here, .b = b_here, .da = a_here, .db = b_here, .c = c_here});
   EXPECT_TRUE(this->same_bits(da, a_here));
   EXPECT_TRUE(this->same_bits(db, b_here));
+  EXPECT_TRUE(this->same_bits(c, c_here));
 }
 
 }  // namespace

@@ -95,6 +95,21 @@ TEST(Recompute, OtherModelsAndFormsToo) {
   }
 }
 
+TEST(Recompute, OneTileIsTheWholeMlp) {
+  ModelConfig gemma = small_model();
+  gemma.activation = Activation::gelu_tanh;
+  const FusedOps unfused{.swiglu = false};
+  for (const ModelConfig& model : {small_model(), gemma}) {
+    for (const FusedOps& fused : {FusedOps{}, unfused}) {
+      TrainConfig train = small_run();
+      train.fused = fused;
+      const Outcome whole = run_once(model, train);
+      train.memory.mlp_tile = train.tokens();
+      EXPECT_EQ(run_once(model, train).gradients, whole.gradients);
+    }
+  }
+}
+
 TEST(Recompute, SavesMemoryInOrder) {
   ModelConfig model = small_model();
   model.layers = 8;

@@ -21,7 +21,7 @@ struct GegluBackward {
   Tensor b{};   // [tokens, F]
   Tensor da{};  // [tokens, F]; may be a
   Tensor db{};  // [tokens, F]; may be b
-  Tensor c{};   // [tokens, F], optional: receives act(a)·b again
+  Tensor c{};   // [tokens, F], optional: receives act(a)·b again; may be dc
   Gelu gelu = Gelu::tanh;
 };
 void geglu_backward(const Context& ctx, const GegluBackward& args);

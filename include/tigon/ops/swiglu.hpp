@@ -14,15 +14,15 @@ struct SwigluForward {
 };
 void swiglu_forward(const Context& ctx, const SwigluForward& args);
 
-// da = dc·b·act'(a), db = dc·act(a); the activation is recomputed, nothing was saved. da may be a and db may be b, when
-// the caller no longer needs them: nothing is overwritten otherwise.
+// da = dc·b·act'(a), db = dc·act(a); the activation is recomputed, nothing was saved. da may be a, db may be b and c
+// may be dc, when the caller no longer needs them: nothing is overwritten otherwise.
 struct SwigluBackward {
   Tensor dc{};  // [tokens, F]
   Tensor a{};   // [tokens, F]
   Tensor b{};   // [tokens, F]
   Tensor da{};  // [tokens, F]
   Tensor db{};  // [tokens, F]
-  Tensor c{};   // [tokens, F], optional: receives act(a)·b again, for a caller that did not keep it
+  Tensor c{};   // [tokens, F], optional: receives act(a)·b again, for a caller that did not keep it; may be dc
 };
 void swiglu_backward(const Context& ctx, const SwigluBackward& args);
 

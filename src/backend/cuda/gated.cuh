@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kGatedThreads)
   }
 }
 
-// A thread loads all it needs before it stores, so da may be a and db may be b.
+// A thread loads all it needs before it stores, so da may be a, db may be b and c may be dc.
 template <class T, class Act, int W, class Index>
 __global__ void __launch_bounds__(kGatedThreads)
     gated_backward_kernel(Rows<const T> dc, Rows<const T> a, Rows<const T> b, Rows<T> da, Rows<T> db, Rows<T> c,
