@@ -98,7 +98,8 @@ Op swiglu_forward() {
 Op swiglu_backward() {
   using Args = tigon_swiglu_backward_args;
   static const Args defaults = TIGON_SWIGLU_BACKWARD_INIT;
-  static const Field fields[] = {TIGON_IN(2, dc), TIGON_IN(2, a), TIGON_IN(2, b), TIGON_OUT(2, da), TIGON_OUT(2, db)};
+  static const Field fields[] = {TIGON_IN(2, dc),  TIGON_IN(2, a),   TIGON_IN(2, b),
+                                 TIGON_OUT(2, da), TIGON_OUT(2, db), TIGON_OUT(2, c)};
   return op<Args, tigon_swiglu_backward, tigon_swiglu_backward_scratch>("swiglu_backward", defaults, fields);
 }
 
@@ -112,8 +113,8 @@ Op geglu_forward() {
 Op geglu_backward() {
   using Args = tigon_geglu_backward_args;
   static const Args defaults = TIGON_GEGLU_BACKWARD_INIT;
-  static const Field fields[] = {TIGON_IN(2, dc),  TIGON_IN(2, a),   TIGON_IN(2, b),
-                                 TIGON_OUT(2, da), TIGON_OUT(2, db), TIGON_INT32(gelu)};
+  static const Field fields[] = {TIGON_IN(2, dc),  TIGON_IN(2, a),  TIGON_IN(2, b),   TIGON_OUT(2, da),
+                                 TIGON_OUT(2, db), TIGON_OUT(2, c), TIGON_INT32(gelu)};
   return op<Args, tigon_geglu_backward, tigon_geglu_backward_scratch>("geglu_backward", defaults, fields);
 }
 

@@ -20,10 +20,15 @@ def swiglu(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def geglu(a: torch.Tensor, b: torch.Tensor, approximate: str = "tanh") -> torch.Tensor:
     """gelu(a)·b, with ``approximate`` as in torch.nn.functional.gelu. a (the gate), b: [..., features], of one type."""
+    c: torch.Tensor = _geglu(a, b, gelu_number(approximate))
+    return c
+
+
+def gelu_number(approximate: str) -> int:
+    """The C ABI's number of a form of gelu."""
     if approximate not in _GELU:
         raise ValueError(f"approximate is {approximate!r}: expected 'tanh' or 'none'")
-    c: torch.Tensor = _geglu(a, b, _GELU[approximate])
-    return c
+    return _GELU[approximate]
 
 
 def _forward(a: torch.Tensor, b: torch.Tensor, run: Any) -> tuple[torch.Tensor]:
@@ -34,7 +39,7 @@ def _forward(a: torch.Tensor, b: torch.Tensor, run: Any) -> tuple[torch.Tensor]:
 
 def _backward(dc: torch.Tensor, a: torch.Tensor, b: torch.Tensor, run: Any) -> Gradients:
     da, db = empty_rows(a), empty_rows(a)
-    run(dc, a, b, da, db)
+    run(dc, a, b, da, db, None)  # c is not asked for again
     return da, db
 
 
