@@ -62,15 +62,15 @@ def _gated_linear(
 ) -> torch.Tensor:
     dtype = _type_of_linear(weight)
     records = torch.is_grad_enabled() and (a.requires_grad or (b is not None and b.requires_grad))
-    if not (records and dtype == a.dtype and is_plain_call(name, a, b, weight)):
+    if not (records and dtype == a.dtype and is_plain_call(name, (a, b, weight))):
         return F.linear(gate.op(*_halves(a, b)), weight)
-    weight = weight.to(dtype)
+    if weight.dtype != dtype:
+        weight = weight.to(dtype)
     y: torch.Tensor = _apply(gate, a, b, weight)
-    with torch.no_grad():
-        a, b = _halves(a, b)
-        c = empty_rows(a)
-        gate.forward(a, b, c)
-        torch.mm(_rows(c), weight.t(), out=_rows(y.detach()))
+    a, b = (a, b) if b is not None else _halves(a.detach(), None)
+    c = empty_rows(a)
+    gate.forward(a, b, c)
+    torch.mm(_rows(c), weight.detach().t(), out=_rows(y.detach()))
     return y
 
 
@@ -88,7 +88,7 @@ def _halves(a: torch.Tensor, b: torch.Tensor | None) -> tuple[torch.Tensor, torc
 
 
 def _rows(t: torch.Tensor) -> torch.Tensor:
-    return t.flatten(0, -2) if t.dim() > 1 else t[None]
+    return t if t.dim() == 2 else t.flatten(0, -2) if t.dim() > 2 else t[None]
 
 
 class _GatedLinear(FirstOrderFunction):
@@ -102,7 +102,7 @@ class _GatedLinear(FirstOrderFunction):
 
     @staticmethod
     @first_order_only("gated linear")
-    def backward(ctx: Any, dy: torch.Tensor) -> Gradients:
+    def backward(ctx: Any, upstream: tuple[torch.Tensor]) -> Gradients:
         a, b, weight = ctx.saved_tensors
         ctx.maybe_clear_saved_tensors()  # unless the graph is retained
         da = a.detach() if holders(a) == ONE_VARIABLE and a.is_contiguous() else empty_rows(a)
@@ -111,7 +111,7 @@ class _GatedLinear(FirstOrderFunction):
             db = b.detach() if holders(b) == ONE_VARIABLE and b.is_contiguous() else empty_rows(b)
         _, need_a, need_b, need_weight = ctx.needs_input_grad
         dweight = torch.empty_like(weight, memory_format=torch.contiguous_format) if need_weight else None
-        _compute_gradients(ctx.gate, dy, a, b, weight, da, db, dweight)
+        _compute_gradients(ctx.gate, upstream[0], a, b, weight, da, db, dweight)
         return None, da if need_a else None, db if need_b else None, dweight
 
 
@@ -130,21 +130,29 @@ def _compute_gradients(
 ) -> None:
     """Writes da, db and dweight, a tile of features at a time: each is whole in itself, and dc never is."""
     dy = _rows(dy)
-    a, b = (_rows(t) for t in _halves(a, b))
-    da, db = (_rows(t) for t in _halves(da, db))
+    a, b = _halves(a, b)
+    da, db = _halves(da, db)
+    features = weight.shape[1]
     width = _tile_width(dy, weight)
-    for start in range(0, weight.shape[1], width):
-        tile = slice(start, start + width)
-        dc = dy.mm(weight[:, tile])
+    for start in range(0, features, width):
+        tile = start, min(width, features - start)
+        dc = dy.mm(_columns(weight, tile))
         c = None if dweight is None else dc  # which is of no more use then
-        gate.backward(dc, a[:, tile], b[:, tile], da[:, tile], db[:, tile], c)
+        gate.backward(dc, *(_columns(t, tile) for t in (a, b, da, db)), c)
         if dweight is not None:
-            torch.mm(dy.t(), dc, out=dweight[:, tile])
+            torch.mm(dy.t(), dc, out=_columns(dweight, tile))
+
+
+def _columns(t: torch.Tensor, tile: tuple[int, int]) -> torch.Tensor:
+    start, width = tile
+    return t if width == t.shape[-1] else t.narrow(-1, start, width)
 
 
 def _tile_width(dy: torch.Tensor, weight: torch.Tensor) -> int:
     """Features for which dc takes about as much memory as dy."""
     hidden, features = weight.shape
-    dc_bytes = dy.shape[0] * features * dy.element_size()
-    tiles = max(1, min(round(features / max(1, hidden)), dc_bytes // _SMALLEST_TILE_BYTES))
+    most = dy.shape[0] * features * dy.element_size() // _SMALLEST_TILE_BYTES
+    if most < 2:
+        return max(1, features)
+    tiles = max(1, min(round(features / max(1, hidden)), most))
     return -(-features // (tiles * 64)) * 64  # rows of a tile start aligned

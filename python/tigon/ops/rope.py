@@ -57,10 +57,11 @@ def _empty_heads(x: torch.Tensor | None, seq_first: bool) -> torch.Tensor | None
     """Of x's shape, [batch, heads, seq, D]; laid out by seq or by heads, whatever x is."""
     if x is None:
         return None
-    if not seq_first:
-        return x.new_empty(x.shape)
-    batch, heads, seq, d = x.shape
-    return x.new_empty((batch, seq, heads, d)).transpose(1, 2)
+    shape = x.shape
+    _, heads, seq, d = shape
+    block = heads * seq * d
+    strides = (block, d, heads * d, 1) if seq_first else (block, seq * d, d, 1)
+    return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device)
 
 
 def _rotate(
@@ -113,7 +114,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
 
 
 def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
-    dq, dk = (g if needed else None for g, needed in zip(upstream, ctx.needs_input_grad[:2], strict=True))
+    need_q, need_k, *_ = ctx.needs_input_grad
+    dq, dk = upstream[0] if need_q else None, upstream[1] if need_k else None
     if dq is None and dk is None:
         return None, None, None, None, None
     return (*backward(*ctx.saved_tensors, dq, dk, ctx.seq_first), None, None, None)
