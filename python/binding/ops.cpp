@@ -83,8 +83,9 @@ template <auto Run, auto Scratch>
 Op rope(const char* name) {
   using Args = tigon_rope_args;
   static const Args defaults = TIGON_ROPE_INIT;
-  static const Field fields[] = {TIGON_IN(4, q),   TIGON_IN(4, k),   TIGON_OUT(4, q_out),    TIGON_OUT(4, k_out),
-                                 TIGON_IN(2, cos), TIGON_IN(2, sin), TIGON_IN(2, positions), TIGON_INT64(rotary_dim)};
+  static const Field fields[] = {TIGON_IN(4, q),         TIGON_IN(4, k),          TIGON_OUT(4, q_out),
+                                 TIGON_OUT(4, k_out),    TIGON_IN(2, cos),        TIGON_IN(2, sin),
+                                 TIGON_IN(2, positions), TIGON_INT64(rotary_dim), TIGON_INT32(pairing)};
   return op<Args, Run, Scratch>(name, defaults, fields);
 }
 

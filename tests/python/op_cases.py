@@ -33,11 +33,19 @@ def make(name, device, dtype=torch.float32):
     if name == "layer_norm":
         leaves = _random([(2, 3, 8), (8,), (8,)], device, dtype)
         return OpCase(name, leaves, ops.layer_norm, registered.layer_norm, (*leaves, 1e-5))
-    if name == "rope":
+    if name in ("rope", "interleaved_rope"):
         leaves = _random([(2, 4, 5, 8), (2, 2, 5, 8)], device, dtype)
         angle = torch.randn(1, 5, 3, device=device, dtype=dtype).repeat(1, 1, 2)
         cos, sin = angle.cos(), angle.sin()
-        return OpCase(name, leaves, lambda q, k: ops.rope(q, k, cos, sin), registered.rope, (*leaves, cos, sin, None))
+        neighbours = name == "interleaved_rope"
+        tables = (cos[..., :3], sin[..., :3]) if neighbours else (cos, sin)
+        return OpCase(
+            name,
+            leaves,
+            lambda q, k: ops.rope(q, k, cos, sin, interleaved=neighbours),
+            registered.rope,
+            (*leaves, *tables, None, neighbours),
+        )
     if name in ("swiglu", "geglu"):
         leaves = _random([(2, 3, 8), (2, 3, 8)], device, dtype)
         more = () if name == "swiglu" else (0,)
@@ -86,6 +94,7 @@ NAMES = [
     "fused_add_rms_norm",
     "layer_norm",
     "rope",
+    "interleaved_rope",
     "swiglu",
     "geglu",
     "swiglu_linear",
