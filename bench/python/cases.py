@@ -25,6 +25,11 @@ SHAPES = {
         "small": ["1024x4096"],
         "large": ["4096x11008", "8192x11008", "12288x11008", "16384x11008"],
     },
+    "swiglu_linear": {  # tokens, hidden, intermediate: an MLP, since what it saves depends on what comes before
+        "tiny": ["4x64x64"],
+        "small": ["1024x512x2048"],
+        "large": ["8192x2048x8192", "8192x4096x14336"],
+    },
     "cross_entropy": {
         "tiny": ["4x64"],
         "small": ["512x32000"],
@@ -45,6 +50,7 @@ CASES = [
     "rope",
     "swiglu",
     "geglu",
+    "swiglu_linear",
     "cross_entropy",
     "linear_cross_entropy",
 ]
@@ -167,6 +173,22 @@ class _Maker:
             return F.gelu(a, approximate="tanh")
 
         return self.gated(sizes, tigon.ops.geglu, gelu, liger and liger.LigerGELUMulFunction)
+
+    def swiglu_linear(self, sizes, liger):
+        tokens, hidden, intermediate = sizes
+        x = self.leaf(tokens, hidden)
+        gate, up = (self.leaf(intermediate, hidden, scale=hidden**-0.5) for _ in range(2))
+        down = self.leaf(hidden, intermediate, scale=intermediate**-0.5)
+        case = Case([x, gate, up, down], [self.random(tokens, hidden)])
+
+        def mlp(product):
+            return [F.linear(product(F.linear(x, gate), F.linear(x, up)), down)]
+
+        case.functions["tigon"] = lambda: [tigon.ops.swiglu_linear(F.linear(x, gate), F.linear(x, up), down)]
+        case.functions["eager"] = lambda: mlp(lambda a, b: F.silu(a) * b)
+        if liger:
+            case.functions["liger"] = lambda: mlp(liger.LigerSiLUMulFunction.apply)
+        return case
 
     def cross_entropy(self, sizes, liger):
         x, target = self.leaf(*sizes), self.targets(*sizes)

@@ -83,8 +83,9 @@ template <auto Run, auto Scratch>
 Op rope(const char* name) {
   using Args = tigon_rope_args;
   static const Args defaults = TIGON_ROPE_INIT;
-  static const Field fields[] = {TIGON_IN(4, q),   TIGON_IN(4, k),   TIGON_OUT(4, q_out),    TIGON_OUT(4, k_out),
-                                 TIGON_IN(2, cos), TIGON_IN(2, sin), TIGON_IN(2, positions), TIGON_INT64(rotary_dim)};
+  static const Field fields[] = {TIGON_IN(4, q),         TIGON_IN(4, k),          TIGON_OUT(4, q_out),
+                                 TIGON_OUT(4, k_out),    TIGON_IN(2, cos),        TIGON_IN(2, sin),
+                                 TIGON_IN(2, positions), TIGON_INT64(rotary_dim), TIGON_INT32(pairing)};
   return op<Args, Run, Scratch>(name, defaults, fields);
 }
 
@@ -98,7 +99,8 @@ Op swiglu_forward() {
 Op swiglu_backward() {
   using Args = tigon_swiglu_backward_args;
   static const Args defaults = TIGON_SWIGLU_BACKWARD_INIT;
-  static const Field fields[] = {TIGON_IN(2, dc), TIGON_IN(2, a), TIGON_IN(2, b), TIGON_OUT(2, da), TIGON_OUT(2, db)};
+  static const Field fields[] = {TIGON_IN(2, dc),  TIGON_IN(2, a),   TIGON_IN(2, b),
+                                 TIGON_OUT(2, da), TIGON_OUT(2, db), TIGON_OUT(2, c)};
   return op<Args, tigon_swiglu_backward, tigon_swiglu_backward_scratch>("swiglu_backward", defaults, fields);
 }
 
@@ -112,8 +114,8 @@ Op geglu_forward() {
 Op geglu_backward() {
   using Args = tigon_geglu_backward_args;
   static const Args defaults = TIGON_GEGLU_BACKWARD_INIT;
-  static const Field fields[] = {TIGON_IN(2, dc),  TIGON_IN(2, a),   TIGON_IN(2, b),
-                                 TIGON_OUT(2, da), TIGON_OUT(2, db), TIGON_INT32(gelu)};
+  static const Field fields[] = {TIGON_IN(2, dc),  TIGON_IN(2, a),  TIGON_IN(2, b),   TIGON_OUT(2, da),
+                                 TIGON_OUT(2, db), TIGON_OUT(2, c), TIGON_INT32(gelu)};
   return op<Args, tigon_geglu_backward, tigon_geglu_backward_scratch>("geglu_backward", defaults, fields);
 }
 

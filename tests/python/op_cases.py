@@ -13,9 +13,9 @@ class OpCase:
     leaves: list[torch.Tensor]
     function: Any
     """Of the leaves; returns a tensor or a tuple of differentiable ones."""
-    operator: Any
-    """The torch.library operator and its arguments."""
-    arguments: tuple[Any, ...]
+    operator: Any = None
+    """The torch.library operator and its arguments; None for an op made of others."""
+    arguments: tuple[Any, ...] = ()
 
 
 def _random(shapes, device, dtype):
@@ -33,15 +33,29 @@ def make(name, device, dtype=torch.float32):
     if name == "layer_norm":
         leaves = _random([(2, 3, 8), (8,), (8,)], device, dtype)
         return OpCase(name, leaves, ops.layer_norm, registered.layer_norm, (*leaves, 1e-5))
-    if name == "rope":
+    if name in ("rope", "interleaved_rope"):
         leaves = _random([(2, 4, 5, 8), (2, 2, 5, 8)], device, dtype)
         angle = torch.randn(1, 5, 3, device=device, dtype=dtype).repeat(1, 1, 2)
         cos, sin = angle.cos(), angle.sin()
-        return OpCase(name, leaves, lambda q, k: ops.rope(q, k, cos, sin), registered.rope, (*leaves, cos, sin, None))
+        neighbours = name == "interleaved_rope"
+        tables = (cos[..., :3], sin[..., :3]) if neighbours else (cos, sin)
+        return OpCase(
+            name,
+            leaves,
+            lambda q, k: ops.rope(q, k, cos, sin, interleaved=neighbours),
+            registered.rope,
+            (*leaves, *tables, None, neighbours),
+        )
     if name in ("swiglu", "geglu"):
         leaves = _random([(2, 3, 8), (2, 3, 8)], device, dtype)
         more = () if name == "swiglu" else (0,)
         return OpCase(name, leaves, getattr(ops, name), getattr(registered, name), (*leaves, *more))
+    if name in ("swiglu_linear", "geglu_linear"):
+        leaves = _random([(2, 3, 8), (2, 3, 8), (5, 8)], device, dtype)
+        return OpCase(name, leaves, getattr(ops, name))
+    if name == "packed_swiglu_linear":
+        leaves = _random([(2, 3, 16), (5, 8)], device, dtype)
+        return OpCase(name, leaves, lambda packed, w: ops.swiglu_linear(packed, None, w))
     target = torch.tensor([[1, -100, 3], [0, 7, 2]], device=device)
     options = (-100, 0.1, 0.01, 5.0, 0)
     spelled = {"label_smoothing": 0.1, "lse_square_scale": 0.01, "softcap": 5.0}
@@ -80,8 +94,12 @@ NAMES = [
     "fused_add_rms_norm",
     "layer_norm",
     "rope",
+    "interleaved_rope",
     "swiglu",
     "geglu",
+    "swiglu_linear",
+    "geglu_linear",
+    "packed_swiglu_linear",
     "cross_entropy",
     "linear_cross_entropy_mean",
     "linear_cross_entropy_none",

@@ -26,6 +26,16 @@ def geglu(a, b, approximate="tanh"):
     return F.gelu(a, approximate=approximate) * b
 
 
+def rotate_neighbours(x, cos, sin):
+    """The pairs (2i, 2i + 1) by columns i of cos and sin, one by one."""
+    columns = []
+    for i in range(cos.shape[-1] // 2):
+        c, s = cos[:, None, :, i], sin[:, None, :, i]
+        first, second = x[..., 2 * i], x[..., 2 * i + 1]
+        columns += [first * c - second * s, second * c + first * s]
+    return torch.cat((torch.stack(columns, dim=-1), x[..., cos.shape[-1] :]), dim=-1)
+
+
 def rotate(x, cos, sin):
     """x: [batch, heads, seq, D]; cos, sin: [batch or 1, seq, rotary]."""
     rotary = cos.shape[-1]

@@ -31,6 +31,8 @@ def weighed(results):
 
 
 def test_operators_keep_their_promises(case):
+    if case.operator is None:
+        pytest.skip("made of other ops")
     torch.library.opcheck(case.operator, case.arguments)
     frozen = tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in case.arguments)
     torch.library.opcheck(case.operator, frozen)

@@ -15,31 +15,34 @@ def heads(batch, number, seq, d, device, dtype):
     return torch.randn(batch, seq, number, d, device=device).to(dtype).transpose(1, 2).requires_grad_()
 
 
-def check(q, k, cos, sin, **options):
+def check(q, k, cos, sin, interleaved=False):
     wide_cos, wide_sin = cos.double(), sin.double()
+    rotate = references.rotate_neighbours if interleaved else references.rotate
     check_against_f64(
-        lambda q, k: tigon.ops.rope(q, k, cos, sin, **options),
-        lambda q, k: (references.rotate(q, wide_cos, wide_sin), references.rotate(k, wide_cos, wide_sin)),
+        lambda q, k: tigon.ops.rope(q, k, cos, sin, interleaved=interleaved),
+        lambda q, k: (rotate(q, wide_cos, wide_sin), rotate(k, wide_cos, wide_sin)),
         [q, k],
         units=2,
         grad_units=2,
     )
 
 
+@pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "neighbours"])
 @pytest.mark.parametrize("table_batch", [1, "batch"])
 @pytest.mark.parametrize(
     ("batch", "q_heads", "k_heads", "seq", "d", "rotary"),
     [(1, 1, 1, 1, 2, 2), (2, 4, 2, 7, 16, 16), (3, 5, 5, 4, 66, 66), (2, 4, 1, 9, 64, 32), (1, 3, 2, 33, 128, 128)],
 )
-def test_values_and_gradients(table_batch, batch, q_heads, k_heads, seq, d, rotary, device, dtype):
+def test_values_and_gradients(interleaved, table_batch, batch, q_heads, k_heads, seq, d, rotary, device, dtype):
     cos, sin = tables(1 if table_batch == 1 else batch, seq, rotary, device, dtype)
     q, k = heads(batch, q_heads, seq, d, device, dtype), heads(batch, k_heads, seq, d, device, dtype)
-    check(q, k, cos, sin)
+    check(q, k, cos, sin, interleaved)
 
 
-def test_tables_in_f32(device, dtype):
+@pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "neighbours"])
+def test_tables_in_f32(interleaved, device, dtype):
     cos, sin = tables(1, 5, 16, device, torch.float32)
-    check(heads(2, 4, 5, 16, device, dtype), heads(2, 2, 5, 16, device, dtype), cos, sin)
+    check(heads(2, 4, 5, 16, device, dtype), heads(2, 2, 5, 16, device, dtype), cos, sin, interleaved)
 
 
 def test_results_keep_the_strides(device):
@@ -64,15 +67,20 @@ def test_heads_after_seq(device):
         assert torch.equal(g, w.transpose(1, 2))
 
 
-def test_position_ids_choose_rows_of_plain_tables(device):
+@pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "neighbours"])
+def test_position_ids_choose_rows_of_plain_tables(interleaved, device):
     q, k = heads(2, 4, 5, 16, device, torch.float32), heads(2, 2, 5, 16, device, torch.float32)
     cos, sin = (t[0] for t in tables(1, 50, 16, device, torch.float32))
     ids = torch.randint(50, (2, 5), device=device)
+
+    def rope(*tables):
+        return tigon.ops.rope(q, k, *tables, interleaved=interleaved)
+
     for chosen in (ids, ids[:1]):
-        got = tigon.ops.rope(q, k, cos, sin, chosen)
-        assert all(map(torch.equal, got, tigon.ops.rope(q, k, cos[chosen], sin[chosen])))
-        assert all(map(torch.equal, got, tigon.ops.rope(q, k, cos[chosen], sin[chosen], chosen)))  # nothing to choose
-    assert all(map(torch.equal, tigon.ops.rope(q, k, cos, sin), tigon.ops.rope(q, k, cos[None, :5], sin[None, :5])))
+        got = rope(cos, sin, chosen)
+        assert all(map(torch.equal, got, rope(cos[chosen], sin[chosen])))
+        assert all(map(torch.equal, got, rope(cos[chosen], sin[chosen], chosen)))  # nothing to choose
+    assert all(map(torch.equal, rope(cos, sin), rope(cos[None, :5], sin[None, :5])))
 
 
 def test_only_what_is_needed(device, monkeypatch):
@@ -97,6 +105,8 @@ def test_refusals(device):
     q, (cos, sin) = heads(2, 4, 5, 16, device, torch.float32), tables(1, 5, 16, device, torch.float32)
     with pytest.raises(ValueError, match="unsqueeze_dim is 3"):
         tigon.ops.rope(q, q, cos, sin, unsqueeze_dim=3)
+    with pytest.raises(ValueError, match="15 wide"):
+        tigon.ops.rope(q, q, cos[..., :15], sin[..., :15], interleaved=True)
     with pytest.raises(NotImplementedError, match="no gradients of cos and sin"):
         tigon.ops.rope(q, q, cos.requires_grad_(), sin)
     with pytest.raises(ValueError, match="'cos' has the wrong number of rows"):

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import torch
 
+_is_grad_enabled = torch.is_grad_enabled
+
 Gradients = tuple[torch.Tensor | None, ...]
 
 
@@ -25,16 +27,17 @@ class _RefuseSecondDerivative(torch.autograd.Function):
 
 
 def first_order_only(op: str) -> Callable[[Callable[..., Gradients]], Callable[..., Gradients]]:
-    """Lets a backward run under create_graph=True, but its gradients refuse to be differentiated again."""
+    """Makes a backward of a function of (ctx, upstream gradients as a tuple), which may run under create_graph=True, but
+    whose gradients refuse to be differentiated again."""
 
     def decorate(backward: Callable[..., Gradients]) -> Callable[..., Gradients]:
         @functools.wraps(backward)
         def once(ctx: Any, *upstream: torch.Tensor) -> Gradients:
-            if not torch.is_grad_enabled():
-                return backward(ctx, *upstream)
+            if not _is_grad_enabled():
+                return backward(ctx, upstream)
             variables = [t for t in (*upstream, *ctx.saved_tensors) if t is not None and t.requires_grad]
             with torch.no_grad():
-                gradients = backward(ctx, *upstream)
+                gradients = backward(ctx, upstream)
             if not variables:
                 return gradients
             return cast(Gradients, _RefuseSecondDerivative.apply(op, gradients, *variables))

@@ -20,10 +20,13 @@ class Chunk:
             raise ValueError(f"{self} is not possible: expected tokens or budget_bytes, positive, or neither")
 
 
+_LIBRARYS_CHOICE = Chunk()
+
+
 def as_chunk(chunk: "Chunk | int | str | None") -> Chunk:
     """None: the library's choice. An int: tokens. "lean": Chunk(lean=True)."""
     if chunk is None:
-        return Chunk()
+        return _LIBRARYS_CHOICE
     if isinstance(chunk, Chunk):
         return chunk
     if chunk == "lean":

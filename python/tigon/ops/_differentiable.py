@@ -44,7 +44,7 @@ def differentiable(recipe: Recipe) -> Callable[..., Any]:
 
         @staticmethod
         @first_order_only(name)
-        def backward(ctx: Any, *upstream: Any) -> Gradients:
+        def backward(ctx: Any, upstream: Gradients) -> Gradients:
             return gradients(ctx, upstream, backward)
 
     apply = Eager.call()
@@ -61,7 +61,7 @@ def differentiable(recipe: Recipe) -> Callable[..., Any]:
     torch.library.register_autograd(f"tigon::{name}", watched_gradients, setup_context=save)
 
     def call(*inputs: Any) -> Any:
-        if is_plain_call(name, *inputs[:tensors]):
+        if is_plain_call(name, inputs[:tensors]):
             return apply(*inputs)
         output = forward_operator(*inputs)
         return output[0] if results == 1 else output[:results]

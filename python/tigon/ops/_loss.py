@@ -64,20 +64,22 @@ def class_weight(weight: torch.Tensor | None, like: torch.Tensor) -> torch.Tenso
 
 
 def empty_outputs(
-    like: torch.Tensor, target: torch.Tensor, reduction: int, reported: Reported
+    like: torch.Tensor, target: torch.Tensor, reduction: int, reported: tuple[bool, bool, bool]
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Loss, z-loss, accuracy (scalars, or target's shape without reduction) and predicted tokens (target's shape)."""
-    shape = target.shape if reduction == NO_REDUCTION else ()
     dtype, device = statistic_dtype(like), like.device
 
-    def values(wanted: bool) -> torch.Tensor | None:
-        return torch.empty(shape, dtype=dtype, device=device) if wanted else None
+    def values() -> torch.Tensor:
+        if reduction == NO_REDUCTION:
+            return torch.empty(target.shape, dtype=dtype, device=device)
+        return torch.empty_strided((), (), dtype=dtype, device=device)
 
+    z_loss, token_accuracy, predicted_tokens = reported
     return (
-        torch.empty(shape, dtype=dtype, device=device),
-        values(reported.z_loss),
-        values(reported.token_accuracy),
-        torch.empty(target.shape, dtype=torch.int64, device=device) if reported.predicted_tokens else None,
+        values(),
+        values() if z_loss else None,
+        values() if token_accuracy else None,
+        torch.empty(target.shape, dtype=torch.int64, device=device) if predicted_tokens else None,
     )
 
 

@@ -14,7 +14,7 @@ _are_transforms_active = torch._C._are_functorch_transforms_active
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
-def is_plain_call(op: str, *tensors: torch.Tensor | None) -> bool:
+def is_plain_call(op: str, tensors: tuple[torch.Tensor | None, ...]) -> bool:
     """Whether the kernel may be called directly; raises where neither way works."""
     if _is_compiling():
         return False

@@ -11,7 +11,6 @@ from tigon.ops._loss import (
     LOSS_OPTIONS_SCHEMA,
     REPORTED_SCHEMA,
     CrossEntropyOutput,
-    LossOptions,
     Reported,
     as_result,
     class_weight,
@@ -65,10 +64,10 @@ def _forward(
     *rest: Any,
     run: Any = _native.cross_entropy_forward,
 ) -> Gradients:
-    options, reported = LossOptions(*rest[:5]), Reported(*rest[5:])
-    outputs = empty_outputs(logits, target, options.reduction, reported)
+    *options, reduction, z_loss, token_accuracy, predicted_tokens = rest
+    outputs = empty_outputs(logits, target, reduction, (z_loss, token_accuracy, predicted_tokens))
     lse = empty_statistic(logits)
-    run(logits, target, weight, *options, *outputs, lse)
+    run(logits, target, weight, *options, reduction, *outputs, lse)
     return (*outputs, lse)
 
 

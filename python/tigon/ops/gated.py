@@ -20,53 +20,55 @@ def swiglu(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def geglu(a: torch.Tensor, b: torch.Tensor, approximate: str = "tanh") -> torch.Tensor:
     """gelu(a)·b, with ``approximate`` as in torch.nn.functional.gelu. a (the gate), b: [..., features], of one type."""
-    if approximate not in _GELU:
-        raise ValueError(f"approximate is {approximate!r}: expected 'tanh' or 'none'")
-    c: torch.Tensor = _geglu(a, b, _GELU[approximate])
+    c: torch.Tensor = _geglu(a, b, gelu_number(approximate))
     return c
 
 
-def _forward(a: torch.Tensor, b: torch.Tensor, run: Any) -> tuple[torch.Tensor]:
+def gelu_number(approximate: str) -> int:
+    """The C ABI's number of a form of gelu."""
+    if approximate not in _GELU:
+        raise ValueError(f"approximate is {approximate!r}: expected 'tanh' or 'none'")
+    return _GELU[approximate]
+
+
+def _swiglu_forward(a: torch.Tensor, b: torch.Tensor, run: Any = _native.swiglu_forward) -> tuple[torch.Tensor]:
     c = empty_rows(a)
     run(a, b, c)
     return (c,)
 
 
-def _backward(dc: torch.Tensor, a: torch.Tensor, b: torch.Tensor, run: Any) -> Gradients:
-    da, db = empty_rows(a), empty_rows(a)
-    run(dc, a, b, da, db)
-    return da, db
-
-
-def _swiglu_forward(a: torch.Tensor, b: torch.Tensor, run: Any = _native.swiglu_forward) -> tuple[torch.Tensor]:
-    return _forward(a, b, run)
-
-
 def _swiglu_backward(
     dc: torch.Tensor, a: torch.Tensor, b: torch.Tensor, run: Any = _native.swiglu_backward
 ) -> Gradients:
-    return _backward(dc, a, b, run)
+    da, db = empty_rows(a), empty_rows(a)
+    run(dc, a, b, da, db, None)  # c is not asked for again
+    return da, db
 
 
 def _geglu_forward(
     a: torch.Tensor, b: torch.Tensor, gelu: int, run: Any = _native.geglu_forward
 ) -> tuple[torch.Tensor]:
-    return _forward(a, b, lambda *tensors: run(*tensors, gelu))
+    c = empty_rows(a)
+    run(a, b, c, gelu)
+    return (c,)
 
 
 def _geglu_backward(
     dc: torch.Tensor, a: torch.Tensor, b: torch.Tensor, gelu: int, run: Any = _native.geglu_backward
 ) -> Gradients:
-    return _backward(dc, a, b, lambda *tensors: run(*tensors, gelu))
+    da, db = empty_rows(a), empty_rows(a)
+    run(dc, a, b, da, db, None, gelu)
+    return da, db
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    a, b, *ctx.options = inputs
-    ctx.save_for_backward(a, b)
+    ctx.options = inputs[2:]
+    ctx.save_for_backward(inputs[0], inputs[1])
 
 
 def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
-    return (*backward(upstream[0], *ctx.saved_tensors, *ctx.options), *(None for _ in ctx.options))
+    options = ctx.options
+    return *backward(upstream[0], *ctx.saved_tensors, *options), *(None,) * len(options)
 
 
 _swiglu = differentiable(

@@ -13,7 +13,6 @@ from tigon.ops._loss import (
     NO_REDUCTION,
     REPORTED_SCHEMA,
     CrossEntropyOutput,
-    LossOptions,
     Reported,
     as_result,
     class_weight,
@@ -115,7 +114,7 @@ def _target_probability(
 def _call(
     tensors: tuple[torch.Tensor | None, ...], settings: tuple[Any, ...], reported: Reported, needs: tuple[bool, ...]
 ) -> Gradients:
-    if not is_plain_call("linear_cross_entropy", *tensors):
+    if not is_plain_call("linear_cross_entropy", tensors):
         return _forward_operator(*tensors, *settings, *reported, *needs)
     if not any(needs):
         return _forward(*tensors, *settings, *reported, *needs)
@@ -126,23 +125,25 @@ def _call(
 def _empty_gradients(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, f32_sums: bool, needs: tuple[bool, ...]
 ) -> Gradients:
-    sums = statistic_dtype(x)
+    def empty(parameter: torch.Tensor) -> torch.Tensor:
+        if f32_sums and parameter.dtype != statistic_dtype(x):
+            return torch.empty(parameter.shape, dtype=statistic_dtype(x), device=x.device)
+        return empty_rows(parameter)
+
     return (
         empty_rows(x) if needs[0] else None,
-        torch.empty(weight.shape, dtype=sums if f32_sums else weight.dtype, device=x.device) if needs[1] else None,
-        torch.empty(bias.shape, dtype=sums if f32_sums else bias.dtype, device=x.device)
-        if needs[2] and bias is not None
-        else None,
+        empty(weight) if needs[1] else None,
+        empty(bias) if needs[2] and bias is not None else None,
     )
 
 
 def _forward(*arguments: Any, run: Any = _native.fused_linear_cross_entropy_forward) -> Gradients:
     """(x, weight, bias, target, class_weight, token_scale; 9 settings; 3 reported; 3 needs) -> 4 outputs, 3 gradients."""
-    tensors, settings, reported, needs = arguments[:6], arguments[6:15], Reported(*arguments[15:18]), arguments[18:]
+    tensors, settings, reported, needs = arguments[:6], arguments[6:15], arguments[15:18], arguments[18:]
     x, weight, bias, target, *_ = tensors
-    options, chunk, f32_sums = LossOptions(*settings[:5]), settings[5:8], settings[8]
-    outputs = empty_outputs(x, target, options.reduction, reported)
-    if options.reduction == NO_REDUCTION:
+    options, chunk, f32_sums = settings[:5], settings[5:8], settings[8]
+    outputs = empty_outputs(x, target, options[4], reported)
+    if options[4] == NO_REDUCTION:
         needs = (False, False, False)  # they wait for the upstream gradient
     gradients = _empty_gradients(x, weight, bias, f32_sums, needs)
     run(*tensors, None, *options, *chunk, *outputs, *gradients)
@@ -188,7 +189,8 @@ class _LinearCrossEntropy(FirstOrderFunction):
 
     @staticmethod
     @first_order_only("linear_cross_entropy")
-    def backward(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Gradients:
+    def backward(ctx: Any, upstream: Gradients) -> Gradients:
+        dloss = upstream[0]
         if dloss is None:
             return (None,) * 9
         gradients, ctx.gradients = ctx.gradients, None

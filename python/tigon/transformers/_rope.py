@@ -27,20 +27,8 @@ def _rotate_halves(
 def _rotate_neighbours(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    rotary = cos.shape[-1]
-    q_out, k_out = ops.rope(_halves(q, rotary), _halves(k, rotary), cos, sin, unsqueeze_dim=unsqueeze_dim)
-    return _neighbours(q_out, rotary), _neighbours(cast(torch.Tensor, k_out), rotary)
-
-
-def _halves(x: torch.Tensor, rotary: int) -> torch.Tensor:
-    """Reorders the first ``rotary`` entries so that neighbours (2i, 2i + 1) become (i, i + rotary/2)."""
-    turned = x[..., :rotary].unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
-    return torch.cat((turned, x[..., rotary:]), dim=-1)
-
-
-def _neighbours(x: torch.Tensor, rotary: int) -> torch.Tensor:
-    turned = x[..., :rotary].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
-    return torch.cat((turned, x[..., rotary:]), dim=-1)
+    rotated = ops.rope(q, k, cos, sin, unsqueeze_dim=unsqueeze_dim, interleaved=True)
+    return cast(tuple[torch.Tensor, torch.Tensor], rotated)
 
 
 def with_rotation(forward: Any, rotate: Rotation) -> Any:

@@ -2,7 +2,7 @@
 
 import torch
 
-from tigon import ops
+from tigon.transformers._gated import GEGLU, GEGLU_EXACT, gated_projection
 from tigon.transformers._mlp import GatedMLP, configured_activation
 
 
@@ -13,6 +13,5 @@ class TigonGEGLUMLP(GatedMLP):
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        form = "none" if configured_activation(self.config) == "gelu" else "tanh"
-        y: torch.Tensor = self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), form))
-        return y
+        gate = GEGLU_EXACT if configured_activation(self.config) == "gelu" else GEGLU
+        return gated_projection(gate, self.gate_proj(x), self.up_proj(x), self.down_proj)

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from tigon import ops
+from tigon.transformers._gated import SWIGLU, gated_projection
 from tigon.transformers._mlp import GatedMLP, configured_activation
 
 
@@ -22,5 +22,4 @@ class TigonSwiGLUMLP(GatedMLP):
             )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
-        return y
+        return gated_projection(SWIGLU, self.gate_proj(x), self.up_proj(x), self.down_proj)

@@ -21,7 +21,7 @@ CONFIG = {
 def train(rank, patched):
     import deepspeed
 
-    model = tiny_model("llama")
+    model = tiny_model("llama", mlp_bias=False)
     if patched:
         tt.apply_tigon(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -84,7 +84,7 @@ def test_bf16(family):
     assert (got.loss - exact.loss).abs() <= allowed
 
 
-OPS = ("rope", "rms_norm", "swiglu", "geglu", "cross_entropy", "linear_cross_entropy")
+OPS = ("rope", "rms_norm", "swiglu", "geglu", "swiglu_linear", "geglu_linear", "cross_entropy", "linear_cross_entropy")
 
 
 @pytest.fixture
@@ -117,6 +117,8 @@ def test_every_layer_uses_its_op(family, whole_class, calls):
     calls.update(dict.fromkeys(OPS, 0))  # the checks of the layout called some
     model(**batch())
     gate = "geglu" if family.startswith("gemma") else "swiglu"
+    if family != "mixtral" and not getattr(model.config, "mlp_bias", False):
+        gate += "_linear"  # with the projection after it, which is not Mixtral's own and has no bias elsewhere
     expected = {"rope": layers, "rms_norm": norms, gate: layers, "linear_cross_entropy": 1}
     assert calls == {**dict.fromkeys(OPS, 0), **expected}
 

@@ -9,11 +9,12 @@ from two_processes import PROCESSES, in_two_processes
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="no gloo")
 
-# What is sharded by itself, beside the model as a whole; and whether the head's weight is the embedding's.
+# What is sharded by itself, beside the model as a whole; and what is special about the model.
 SHARDINGS = {
-    "layers": (["layers"], False),
-    "layers and head": (["layers", "head"], False),
-    "head shared with the embedding": (["layers"], True),
+    "layers": (["layers"], {"mlp_bias": False}),  # without biases MLPs use another op
+    "layers and head": (["layers", "head"], {}),
+    "projections": (["projections"], {"mlp_bias": False}),
+    "head shared with the embedding": (["layers"], {"tie_word_embeddings": True}),
 }
 
 
@@ -23,13 +24,16 @@ def shard(model, parts):
     if "layers" in parts:
         for layer in model.model.layers:
             fully_shard(layer)
+    if "projections" in parts:
+        for layer in model.model.layers:
+            fully_shard(layer.mlp.down_proj)
     if "head" in parts:
         fully_shard(model.lm_head)
     fully_shard(model)
 
 
-def train(rank, parts, tied):
-    model = tiny_model("llama", tie_word_embeddings=tied)
+def train(rank, parts, changes):
+    model = tiny_model("llama", **changes)
     apply_tigon(model)
     shard(model, parts)
     losses = []
@@ -59,7 +63,7 @@ def results(tmp_path_factory):
 @pytest.mark.parametrize("name", SHARDINGS)
 def test_two_processes_equal_one(name, results):
     losses, gradients = results[name]
-    model = tiny_model("llama", tie_word_embeddings=SHARDINGS[name][1])  # unpatched
+    model = tiny_model("llama", **SHARDINGS[name][1])  # unpatched
     expected = {}
     for rank in range(PROCESSES):
         for step, loss in enumerate(losses):

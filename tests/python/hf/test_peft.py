@@ -37,7 +37,7 @@ def assert_same_step(model, patched):
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_adapters(name, when):
-    model, patched = tiny_model("llama"), tiny_model("llama")
+    model, patched = (tiny_model("llama", mlp_bias=False) for _ in range(2))
     if when == "before":
         tt.apply_tigon(patched)
     model, patched = with_adapters(model, name), with_adapters(patched, name)
