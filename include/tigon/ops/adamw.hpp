@@ -16,8 +16,10 @@ enum class Rounding : int32_t { nearest = 0, stochastic = 1 };
 // Stochastic rounding takes 16 random bits r per rounded value: its magnitude is cut to the type, and goes one step up
 // when fraction·2^16 + r >= 2^16, fraction being the part of a step that was cut. So exact values never change and the
 // mean is kept. The bits are a function of (seed, step, tensor_id, element) alone, element = first_element + e: with
-// RandomStream{seed, step, tensor_id}, param takes the low half and m the high half of bits(element), v the low half of
-// bits(element + 2^62). So an update does not depend on how the array is cut.
+// RandomStream{seed, step, tensor_id}, param takes the low half and m the high half of bits(element), v the high half of
+// bits(element)·kBitsOfV modulo 2^32, which is as even and, for all that rounding asks, independent of the other two. So
+// an update does not depend on how the array is cut.
+inline constexpr uint32_t kBitsOfV = 0x9E3779B1u;  // odd
 struct Adamw {
   Tensor param{};       // [n] f32, bf16 or f16
   Tensor grad{};        // [n] any floating type

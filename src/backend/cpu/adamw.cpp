@@ -45,13 +45,15 @@ TIGON_SIMD V stochastic_f16(V v, Bits random) {
 }
 
 // Rounds n f32 values to the type of t by chance; `shift` says which half of the words to use.
-template <int kShift>
+template <int kShift, uint32_t kTimes = 1>
 void round_piece(float* values, DType dtype, const uint32_t* words, int64_t n) {
   const D32 d32;
   const auto low_half = hn::Set(d32, 0xffffu);
   for_row(n, [&](int64_t j, auto part) HWY_ATTR {
     // The buffer of words is longer than n, so a whole vector may be read.
-    const Bits random = hn::And(hn::ShiftRight<kShift>(hn::LoadU(d32, words + j)), low_half);
+    Bits word = hn::LoadU(d32, words + j);
+    if constexpr (kTimes != 1) word = hn::Mul(word, hn::Set(d32, kTimes));
+    const Bits random = hn::And(hn::ShiftRight<kShift>(word), low_half);
     const V v = load(values + j, part);
     store(dtype == DType::bf16 ? stochastic_bf16(v, random) : stochastic_f16(v, random), values + j, part);
   });
@@ -99,20 +101,17 @@ void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool strea
 
     const auto element = static_cast<uint64_t>(args.first_element + first);
     const bool narrow_param = args.param.dtype != DType::f32;
-    if (stochastic && (narrow_param || m == m_buffer)) {
+    if (stochastic && (narrow_param || m == m_buffer || v == v_buffer)) {
       const uint32_t* words = random_words(stream, element, n, words_buffer);
       if (narrow_param) round_piece<0>(param, args.param.dtype, words, n);
       if (m == m_buffer) round_piece<16>(m, DType::bf16, words, n);
+      if (v == v_buffer) round_piece<16, ops::kBitsOfV>(v, DType::bf16, words, n);
     } else if (narrow_param && args.param_copy) {
       // The copy is of the parameter as stored.
       with_type(args.param.dtype, [&](auto* type) HWY_ATTR {
         using T = std::remove_pointer_t<decltype(type)>;
         for_row(n, [&](int64_t j, auto part) HWY_ATTR { store(rounded<T>(load(param + j, part)), param + j, part); });
       });
-    }
-    if (stochastic && v == v_buffer) {
-      const uint32_t* words = random_words(stream, element + (uint64_t{1} << 62), n, words_buffer);
-      round_piece<0>(v, DType::bf16, words, n);
     }
     if (narrow_param) write_piece(param, args.param, first, 1, n);
     if (m == m_buffer) write_piece(m, args.m, first, 1, n);

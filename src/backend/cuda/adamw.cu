@@ -146,6 +146,15 @@ __device__ __forceinline__ float stochastic(DType dtype, float v, uint32_t rando
 }
 
 // Every operation is named, so that the compiler fuses none: the bits are those of the CPU.
+__device__ __forceinline__ void update(const AdamwJob& job, float grad_scale, float grad, float& param, float& m,
+                                       float& v) {
+  const float g = __fmul_rn(grad, grad_scale);
+  m = __fmaf_rn(job.beta1, m, __fmul_rn(job.one_minus_beta1, g));
+  v = __fmaf_rn(job.beta2, v, __fmul_rn(__fmul_rn(job.one_minus_beta2, g), g));
+  const float denominator = __fmaf_rn(__fsqrt_rn(v), job.root_correction2, job.eps);
+  param = __fsub_rn(param, __fmaf_rn(job.step_size, __fdiv_rn(m, denominator), __fmul_rn(job.decay, param)));
+}
+
 template <bool kAligned>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(const __grid_constant__ AdamwJob job) {
   const float grad_scale = job.grad_scale != nullptr ? *job.grad_scale : 1.0f;
@@ -162,29 +171,17 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const __grid_constant__
     widen(job.m.dtype, raw_m, m);
     widen(job.v.dtype, raw_v, v);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const float g = __fmul_rn(grad[i], grad_scale);
-      m[i] = __fmaf_rn(job.beta1, m[i], __fmul_rn(job.one_minus_beta1, g));
-      v[i] = __fmaf_rn(job.beta2, v[i], __fmul_rn(__fmul_rn(job.one_minus_beta2, g), g));
-      const float denominator = __fmaf_rn(__fsqrt_rn(v[i]), job.root_correction2, job.eps);
-      const float update = __fmaf_rn(job.step_size, __fdiv_rn(m[i], denominator), __fmul_rn(job.decay, param[i]));
-      param[i] = __fsub_rn(param[i], update);
-    }
+    for (int i = 0; i < kEach; ++i) update(job, grad_scale, grad[i], param[i], m[i], v[i]);
     const uint64_t element = job.first_element + static_cast<uint64_t>(first);
-    if (job.stochastic && (narrow_param || narrow_m)) {
+    if (job.stochastic && (narrow_param || narrow_m || narrow_v)) {
       uint32_t words[kEach];
       random_words(element, job, words);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         if (narrow_param) param[i] = stochastic(job.param.dtype, param[i], words[i] & 0xffffu);
         if (narrow_m) m[i] = stochastic_bf16(m[i], words[i] >> 16);
+        if (narrow_v) v[i] = stochastic_bf16(v[i], words[i] * ops::kBitsOfV >> 16);
       }
-    }
-    if (job.stochastic && narrow_v) {
-      uint32_t words[kEach];
-      random_words(element + (uint64_t{1} << 62), job, words);
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) v[i] = stochastic_bf16(v[i], words[i] & 0xffffu);
     }
     put<kAligned>(job.param, first, job.n, param);
     put<kAligned>(job.m, first, job.n, m);
@@ -197,6 +194,35 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const __grid_constant__
       }
     }
     put<kAligned>(job.param_copy, first, job.n, param);
+  }
+}
+
+// The same where parameters, gradients and states are bf16 and rounded by chance: half the bytes leave half the time,
+// so nothing is looked up. Whole vectors only, from a first element that begins a block of random words.
+__global__ void __launch_bounds__(kThreads, 5) adamw_halves_kernel(const __grid_constant__ AdamwJob job) {
+  const float grad_scale = job.grad_scale != nullptr ? *job.grad_scale : 1.0f;
+  const auto at = [](const Array& array, int64_t i) { return static_cast<bf16*>(array.data) + i; };
+  for (int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach; first < job.n;
+       first += int64_t{gridDim.x} * kThreads * kEach) {
+    const auto raw_param = load_raw<kEach>(at(job.param, first)), raw_grad = load_raw<kEach>(at(job.grad, first));
+    const auto raw_m = load_raw<kEach>(at(job.m, first)), raw_v = load_raw<kEach>(at(job.v, first));
+    const uint4 random = philox((job.first_element + static_cast<uint64_t>(first)) / 4, job);
+    const uint32_t words[kEach] = {random.x, random.y, random.z, random.w};
+    float param[kEach], grad[kEach], m[kEach], v[kEach];
+    unpack<bf16, kEach>(raw_param, param);
+    unpack<bf16, kEach>(raw_grad, grad);
+    unpack<bf16, kEach>(raw_m, m);
+    unpack<bf16, kEach>(raw_v, v);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      update(job, grad_scale, grad[i], param[i], m[i], v[i]);
+      param[i] = stochastic_bf16(param[i], words[i] & 0xffffu);
+      m[i] = stochastic_bf16(m[i], words[i] >> 16);
+      v[i] = stochastic_bf16(v[i], words[i] * ops::kBitsOfV >> 16);
+    }
+    store<kEach>(at(job.param, first), param);
+    store<kEach>(at(job.m, first), m);
+    store<kEach>(at(job.v, first), v);
   }
 }
 
@@ -236,10 +262,15 @@ void adamw(const Context& ctx, const ops::Adamw& args) {
                      .step = static_cast<uint32_t>(args.step),
                      .tensor_id = args.tensor_id};
   const DeviceGuard guard(ctx);
-  const bool aligned = fours_aligned(job.param) && fours_aligned(job.grad) && fours_aligned(job.m) &&
-                       fours_aligned(job.v) && fours_aligned(job.param_copy);
+  const auto all = [&](const auto& holds) {
+    return holds(job.param) && holds(job.grad) && holds(job.m) && holds(job.v) && holds(job.param_copy);
+  };
+  const bool aligned = all(fours_aligned);
+  const bool halves = aligned && all([](const Array& a) { return a.data == nullptr || a.dtype == DType::bf16; }) &&
+                      job.stochastic && job.param_copy.data == nullptr && job.n % kEach == 0 &&
+                      job.first_element % kEach == 0;
   const auto blocks = static_cast<unsigned>(std::min(divide_up(job.n, kThreads * kEach), kMaxGridX));
-  const auto run = aligned ? adamw_kernel<true> : adamw_kernel<false>;
+  const auto run = halves ? adamw_halves_kernel : aligned ? adamw_kernel<true> : adamw_kernel<false>;
   run<<<blocks, kThreads, 0, stream_of(ctx)>>>(job);
   check_launch("adamw");
 }
