@@ -96,6 +96,8 @@ TEST_P(GpuAttention, PartsOfOneBufferAgreeWithReference) {
 
 TEST_P(GpuAttention, ALongSequenceAgreesWithReference) {
   check_on_device(packed_case({1, 1000, 4, 1, 64}, true), DType::bf16, Variant::fused, Layout::packed, kGpu);
+  check_on_device(packed_case({1, 700, 2, 1, 128}, true), DType::f16, Variant::fused, Layout::packed, kGpu);
+  check_on_device(packed_case({1, 520, 2, 2, 48}, false), DType::bf16, Variant::fused, Layout::packed, kGpu);
 }
 
 TEST_P(GpuAttention, RunsAndGraphReplaysGiveTheSameBits) {
@@ -108,7 +110,7 @@ TEST_P(GpuAttention, RunsAndGraphReplaysGiveTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(By, GpuAttention, testing::Values("", "own", "cudnn"), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(By, GpuAttention, testing::Values("", "own", "sm80", "cudnn"), [](const auto& info) {
   return std::string(info.param).empty() ? "default" : std::string(info.param);
 });
 

@@ -1,5 +1,6 @@
-// attention: who runs it. cuDNN where it can, else our own kernels: on tensor cores where they fit, else plainly.
-// TIGON_ATTENTION=own or =cudnn in the environment decides instead.
+// attention: who runs it. Forward by cuDNN where it can. Backward by our own kernel on Hopper, elsewhere by cuDNN where
+// it can. Else our own kernels: on tensor cores where they fit, else plainly. TIGON_ATTENTION in the environment
+// decides instead: own, sm80 (own, but none that needs Hopper) or cudnn.
 #include <cstdlib>
 #include <string>
 
@@ -12,22 +13,23 @@ namespace tigon::cuda {
 
 namespace {
 
-enum class Wanted { any, own, cudnn };
+enum class Wanted { any, own, sm80, cudnn };
 
 Wanted wanted() {
   const char* value = std::getenv("TIGON_ATTENTION");
   if (value == nullptr || *value == '\0') return Wanted::any;
   if (std::string(value) == "own") return Wanted::own;
+  if (std::string(value) == "sm80") return Wanted::sm80;
   if (std::string(value) == "cudnn") return Wanted::cudnn;
   throw Error(ErrorCode::invalid_argument,
-              {.where = "TIGON_ATTENTION", .what = "unknown value", .expected = "own or cudnn", .got = value});
+              {.where = "TIGON_ATTENTION", .what = "unknown value", .expected = "own, sm80 or cudnn", .got = value});
 }
 
 // Tries cuDNN where it is wanted: true when it did the work.
 template <class Try>
 bool done_by_cudnn(const char* where, const Tensor& q, const Try& attempt) {
   const Wanted choice = wanted();
-  if (choice == Wanted::own || q.elements() == 0) return false;
+  if (choice == Wanted::own || choice == Wanted::sm80 || q.elements() == 0) return false;
   const std::string why_not = attempt(choice == Wanted::cudnn);
   if (choice == Wanted::cudnn && !why_not.empty()) {
     throw Error(ErrorCode::unsupported,
@@ -48,8 +50,12 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
 }
 
 void attention_backward(const Context& ctx, const ops::AttentionBackward& args) {
-  if (done_by_cudnn("attention_backward", args.q,
-                    [&](bool forced) { return attention_backward_cudnn(ctx, args, forced); })) {
+  // Measured: our kernel for Hopper is ahead of cuDNN's, but for long heads that need not be deterministic.
+  const bool own_is_faster = attention_backward_wgmma_fits(ctx, args) && (args.deterministic || args.q.sizes[3] <= 64);
+  if (done_by_cudnn("attention_backward", args.q, [&](bool forced) {
+        return own_is_faster && !forced ? std::string("our own is faster")
+                                        : attention_backward_cudnn(ctx, args, forced);
+      })) {
     return;
   }
   const int64_t queries = args.q.sizes[0] * args.q.sizes[2] * attention_pitch(args.q.sizes[1]);
@@ -58,7 +64,8 @@ void attention_backward(const Context& ctx, const ops::AttentionBackward& args) 
   const DeviceGuard guard(ctx);
   const AttentionStatistics statistics{both.as<float>(), both.as<float>() + queries};
   attention_statistics(ctx, args, statistics);
-  if (attention_backward_wgmma(ctx, args, statistics) || attention_backward_mma(ctx, args, statistics)) return;
+  if (wanted() != Wanted::sm80 && attention_backward_wgmma(ctx, args, statistics)) return;
+  if (attention_backward_mma(ctx, args, statistics)) return;
   attention_backward_plain(ctx, args, statistics);
 }
 

@@ -301,13 +301,18 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
 
 }  // namespace
 
-bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
-                              const AttentionStatistics& statistics) {
-#ifndef TIGON_SM90A
+bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args) {
+#ifdef TIGON_SM90A
+  return device_numbers(ctx.device).capability == 90 && mma_fits(args) && args.q.elements() > 0 &&
+         rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
+#else
   return false;
 #endif
-  if (device_numbers(ctx.device).capability != 90 || !mma_fits(args) || args.q.elements() == 0) return false;
-  if (!rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) return false;
+}
+
+bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
+                              const AttentionStatistics& statistics) {
+  if (!attention_backward_wgmma_fits(ctx, args)) return false;
   const auto with_type = [&]<class T>(T*) {
     return args.q.sizes[3] <= 64 ? launch<T, 64>(ctx, args, statistics) : launch<T, 128>(ctx, args, statistics);
   };

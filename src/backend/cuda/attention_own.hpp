@@ -26,7 +26,9 @@ bool attention_forward_mma(const Context& ctx, const ops::AttentionForward& args
 bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args,
                             const AttentionStatistics& statistics);
 
-// The same on Hopper's tensor cores. False, with nothing done, elsewhere and where they do not fit.
+// The same on Hopper's tensor cores. False, with nothing done, elsewhere and where they do not fit, or where the copy
+// engine cannot see the tensors as they lie.
+bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args);
 bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
                               const AttentionStatistics& statistics);
 
