@@ -66,7 +66,10 @@ def _gated_linear(
         return F.linear(gate.op(*_halves(a, b)), weight)
     if weight.dtype != dtype:
         weight = weight.to(dtype)
-    y: torch.Tensor = _apply(gate, a, b, weight)
+    # Made here: a recomputation is stopped by an exception inside the call, and what is freed while that passes through
+    # torch's C++ can lose it (seen while memory history was recorded).
+    results = [a.new_empty((*a.shape[:-1], weight.shape[0]))]
+    y: torch.Tensor = _apply(gate, results, a, b, weight)
     a, b = (a, b) if b is not None else _halves(a.detach(), None)
     c = empty_rows(a)
     gate.forward(a, b, c)
@@ -93,12 +96,19 @@ def _rows(t: torch.Tensor) -> torch.Tensor:
 
 class _GatedLinear(FirstOrderFunction):
     @staticmethod
-    def forward(ctx: Any, gate: _Gate, a: torch.Tensor, b: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
-        """Without values, which the caller fills in: checkpointing stops a recomputation when the last tensor is saved,
-        which is at the end of this function, and so need not compute the product again."""
+    def forward(
+        ctx: Any,
+        gate: _Gate,
+        results: list[torch.Tensor],
+        a: torch.Tensor,
+        b: torch.Tensor | None,
+        weight: torch.Tensor,
+    ) -> torch.Tensor:
+        """The result without values, which the caller fills in: checkpointing stops a recomputation when the last tensor is
+        saved, which is at the end of this function, and so need not compute the product again."""
         ctx.gate = gate
         ctx.save_for_backward(a, b, weight)
-        return a.new_empty((*a.shape[:-1], weight.shape[0]))
+        return results[0]
 
     @staticmethod
     @first_order_only("gated linear")
@@ -109,10 +119,10 @@ class _GatedLinear(FirstOrderFunction):
         db = None
         if b is not None:
             db = b.detach() if holders(b) == ONE_VARIABLE and b.is_contiguous() else empty_rows(b)
-        _, need_a, need_b, need_weight = ctx.needs_input_grad
+        need_a, need_b, need_weight = ctx.needs_input_grad[2:]
         dweight = torch.empty_like(weight, memory_format=torch.contiguous_format) if need_weight else None
         _compute_gradients(ctx.gate, upstream[0], a, b, weight, da, db, dweight)
-        return None, da if need_a else None, db if need_b else None, dweight
+        return None, None, da if need_a else None, db if need_b else None, dweight
 
 
 _apply = _GatedLinear.call()
