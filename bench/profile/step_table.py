@@ -72,24 +72,22 @@ def floors(batch: int, seq: int, recompute: str, copy: float, gemm: float) -> di
     """The least milliseconds of each group: fewest bytes over the copy's rate, fewest FLOP over the product's."""
     tokens = batch * seq
     layer = HIDDEN * (HEADS + 2 * KV_HEADS) * DIM + HEADS * DIM * HIDDEN + 3 * HIDDEN * INNER
-    passes = 3 + (recompute == "block")
-    again = recompute in ("block", "selective")
-    products = 2 * tokens * (passes * LAYERS * layer + 3 * HIDDEN * VOCAB)
+    block, again = recompute == "block", recompute != "none"
+    products = 2 * tokens * ((3 + block) * LAYERS * layer + 3 * HIDDEN * VOCAB)
     scores = 4 * batch * HEADS * seq * seq / 2 * DIM * LAYERS  # two products, causal
     row, inner = 2 * tokens * HIDDEN, 2 * tokens * INNER  # bytes
-    norms = 2 * LAYERS + 1
     flop = 1e9 * gemm  # per millisecond
     byte = 1e6 * copy
     return {
         "matrix products": products / flop,
-        "attention forward": scores * (1 + (recompute == "block")) / flop,
+        "attention forward": scores * (1 + block) / flop,
         "attention backward": 2.5 * scores / flop,
         "loss rows": 2 * 2 * tokens * VOCAB / byte,
         "AdamW": 14 * PARAMETERS / byte,
         "gradient norm": 2 * PARAMETERS / byte,
-        "embedding": (2 * 2 * row + 2 * VOCAB * HIDDEN) / byte,
-        "RMSNorm": norms * (4 * (1 + again) + 4) * row / byte,
-        "rope": LAYERS * (2 + again) * 2 * row * (HEADS + KV_HEADS) / HEADS / byte,
+        "embedding": 5 * row / byte,  # the head has written all of the gradient; these rows are added to
+        "RMSNorm": ((2 * LAYERS + 1) * (4 + 4) + again * LAYERS * (2 + 4)) * row / byte,
+        "rope": LAYERS * (2 + block) * 2 * row * (HEADS + KV_HEADS) / HEADS / byte,
         "SwiGLU": LAYERS * (3 + 5 + again) * inner / byte,
     }
 

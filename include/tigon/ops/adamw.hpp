@@ -8,6 +8,8 @@ namespace tigon::ops {
 
 enum class Rounding : int32_t { nearest = 0, stochastic = 1 };
 
+inline constexpr uint32_t kBitsOfV = 0x9E3779B1u;  // what turns a random word into v's bits, below; odd
+
 // One AdamW update of a flat array of parameters, in f32, in place:
 //   g = grad·grad_scale;  m = β1·m + (1−β1)·g;  v = β2·v + (1−β2)·g²
 //   param −= lr·(m/(1−β1^step) / (sqrt(v/(1−β2^step)) + eps) + weight_decay·param)
@@ -16,10 +18,9 @@ enum class Rounding : int32_t { nearest = 0, stochastic = 1 };
 // Stochastic rounding takes 16 random bits r per rounded value: its magnitude is cut to the type, and goes one step up
 // when fraction·2^16 + r >= 2^16, fraction being the part of a step that was cut. So exact values never change and the
 // mean is kept. The bits are a function of (seed, step, tensor_id, element) alone, element = first_element + e: with
-// RandomStream{seed, step, tensor_id}, param takes the low half and m the high half of bits(element), v the high half of
-// bits(element)·kBitsOfV modulo 2^32, which is as even and, for all that rounding asks, independent of the other two. So
-// an update does not depend on how the array is cut.
-inline constexpr uint32_t kBitsOfV = 0x9E3779B1u;  // odd
+// RandomStream{seed, step, tensor_id}, param takes the low half and m the high half of bits(element), v the high half
+// of bits(element)·kBitsOfV modulo 2^32, which is as even and, for all that rounding asks, independent of the other
+// two. So an update does not depend on how the array is cut.
 struct Adamw {
   Tensor param{};       // [n] f32, bf16 or f16
   Tensor grad{};        // [n] any floating type

@@ -1,7 +1,7 @@
 #pragma once
 
-// cudnn-frontend includes nvrtc.h for an experimental engine that attention does not use. This stands in for it, so that
-// NVRTC is neither needed to build nor linked: its types, and functions that fail.
+// cudnn-frontend includes nvrtc.h for an experimental engine that attention does not use. This stands in for it, so
+// that NVRTC is neither needed to build nor linked: its types, and functions that fail.
 #include <cstddef>
 
 using nvrtcProgram = struct NoNvrtcProgram*;
