@@ -167,6 +167,14 @@ Op fused_linear_cross_entropy(const char* name) {
   return op<Args, Run, Scratch>(name, defaults, fields);
 }
 
+Op embedding_backward() {
+  using Args = tigon_embedding_backward_args;
+  static const Args defaults = TIGON_EMBEDDING_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(1, ids), TIGON_IN(2, dy), TIGON_OUT(2, dweight),
+                                 TIGON_INT32(accumulate_dweight)};
+  return op<Args, tigon_embedding_backward, tigon_embedding_backward_scratch>("embedding_backward", defaults, fields);
+}
+
 Op scale() {
   using Args = tigon_scale_args;
   static const Args defaults = TIGON_SCALE_INIT;
@@ -198,6 +206,7 @@ std::span<const Op> ops() {
       fused_linear_cross_entropy<tigon_fused_linear_cross_entropy_backward,
                                  tigon_fused_linear_cross_entropy_backward_scratch>(
           "fused_linear_cross_entropy_backward"),
+      embedding_backward(),
       scale(),
   };
   return all;

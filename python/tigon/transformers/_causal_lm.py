@@ -11,6 +11,7 @@ from tigon.ops import CrossEntropyOutput
 from tigon.transformers._layout import LEADING_ARGUMENTS, Layout
 from tigon.transformers._lm_head import head_loss, linear_head
 from tigon.transformers._loss import mean_over_items, shifted_labels, tigon_causal_lm_loss
+from tigon.transformers._tied import tied_embedding, tied_table
 
 
 def fused_forward(original: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
@@ -99,6 +100,13 @@ def _forward_without_logits(
         if output_router_logits is None:
             output_router_logits = config.output_router_logits
         kwargs["output_router_logits"] = output_router_logits
+    head_weight = None
+    if inputs["input_ids"] is not None and inputs["inputs_embeds"] is None:
+        table = tied_table(model, linear_head(model.lm_head))
+        if table is not None:
+            inputs["inputs_embeds"], head_weight = tied_embedding(
+                table.weight, inputs.pop("input_ids"), table.padding_idx
+            )
     outputs = model.model(**inputs, **kwargs)
     kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
     hidden = outputs.last_hidden_state[:, kept, :]
@@ -110,6 +118,7 @@ def _forward_without_logits(
     target = shifted_labels(labels, kwargs.get("shift_labels"), ignore_index, hidden)
     result = head_loss(
         model.lm_head,
+        head_weight,
         hidden,
         target,
         ignore_index=ignore_index,

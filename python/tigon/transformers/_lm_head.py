@@ -27,13 +27,16 @@ def linear_head(head: nn.Module) -> nn.Linear | None:
 
 
 def head_loss(
-    head: nn.Module, hidden: torch.Tensor, target: torch.Tensor, **options: Any
+    head: nn.Module, weight: torch.Tensor | None, hidden: torch.Tensor, target: torch.Tensor, **options: Any
 ) -> torch.Tensor | CrossEntropyOutput:
-    """linear_cross_entropy of the head (which linear_head found) for hidden [..., hidden], target [...]."""
+    """linear_cross_entropy of the head (which linear_head found) for hidden [..., hidden], target [...]; of ``weight``
+    instead of the head's where there is one."""
     inner = cast(nn.Linear, linear_head(head))
 
     def loss(hidden: torch.Tensor) -> Any:
-        return ops.linear_cross_entropy(hidden, inner.weight, target, inner.bias, **options)
+        return ops.linear_cross_entropy(
+            hidden, inner.weight if weight is None else weight, target, inner.bias, **options
+        )
 
     def inside(hidden: torch.Tensor) -> Any:
         return _call_as(inner, loss, hidden)

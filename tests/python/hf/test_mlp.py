@@ -6,7 +6,7 @@ import pytest
 import tigon
 import tigon.transformers as tt
 import torch
-from tiny_models import batch, loss_and_gradients, tiny_model
+from tiny_models import assert_same, batch, loss_and_gradients, tiny_model
 from torch import nn
 
 
@@ -23,14 +23,6 @@ def both(family, **changes):
     patched = copy.deepcopy(model)
     tt.apply_tigon(patched)
     return model, patched
-
-
-def assert_same(model, patched):
-    (want, want_gradients), (got, got_gradients) = (loss_and_gradients(m, **batch()) for m in (model, patched))
-    torch.testing.assert_close(got.loss, want.loss, rtol=2e-6, atol=1e-6)
-    assert got_gradients.keys() == want_gradients.keys()
-    for name, gradient in want_gradients.items():
-        torch.testing.assert_close(got_gradients[name], gradient, rtol=1e-4, atol=1e-5 * gradient.abs().max().item())
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -72,3 +72,13 @@ def loss_and_gradients(model, **inputs):
     output.loss.backward()
     gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     return output, gradients
+
+
+def assert_same(model, patched, **changes):
+    """In loss and gradients, for one batch (with ``changes`` to it)."""
+    inputs = {**batch(), **changes}
+    (want, want_gradients), (got, got_gradients) = (loss_and_gradients(m, **inputs) for m in (model, patched))
+    torch.testing.assert_close(got.loss, want.loss, rtol=2e-6, atol=1e-6)
+    assert got_gradients.keys() == want_gradients.keys()
+    for name, gradient in want_gradients.items():
+        torch.testing.assert_close(got_gradients[name], gradient, rtol=1e-4, atol=1e-5 * gradient.abs().max().item())
