@@ -41,6 +41,7 @@ const std::map<std::string, Room> kRooms = {
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {}}},
     {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h"}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {}}},
+    {"profile", {{"bench/profile"}, {}, {"cupti"}}},
     {"app", {{"apps/tigon"}, {"core", "memory", "op headers", "model", "storage", "train", "bench"}, {"CLI/"}}},
 };
 // Small and used across rooms.
