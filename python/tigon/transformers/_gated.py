@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.nn.modules import module as nn_module
 
 from tigon import ops
+from tigon.transformers._bare import is_bare
 
 Gate = tuple[str, ...]
 """The op, and for geglu the form of gelu."""
@@ -56,12 +56,5 @@ def _call(op: str, *arguments: Any) -> torch.Tensor:
 
 
 def _is_product(layer: nn.Module) -> bool:
-    """Whether calling ``layer`` is input·weightᵀ: no bias, no adapter, and no hooks, which may also bring its weight."""
-    return (
-        type(layer) is nn.Linear
-        and layer.bias is None
-        and "forward" not in vars(layer)
-        and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
-        and not nn_module._has_any_global_hook()
-        and not hasattr(layer.weight, "ds_id")  # DeepSpeed ZeRO-3's, empty outside of calls that it knows of
-    )
+    """Whether calling ``layer`` is input·weightᵀ: no bias, no adapter."""
+    return type(layer) is nn.Linear and layer.bias is None and is_bare(layer)

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import module as nn_module
 
 from tigon import _native
 from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
 from tigon.ops._ownership import holders
 from tigon.ops._route import is_plain_call
+from tigon.transformers._bare import is_bare
 
 
 def tied_table(model: Any, head: nn.Linear | None) -> nn.Embedding | None:
@@ -25,21 +25,10 @@ def tied_table(model: Any, head: nn.Linear | None) -> nn.Embedding | None:
     if head is None or head is not model.lm_head or type(table) is not nn.Embedding or head.weight is not table.weight:
         return None
     weight = table.weight
-    special = table.max_norm is not None or table.scale_grad_by_freq or table.sparse or hasattr(weight, "ds_id")
-    if special or not (weight.requires_grad and torch.is_grad_enabled() and _is_bare(table) and _is_bare(head)):
+    plain = table.max_norm is None and not (table.scale_grad_by_freq or table.sparse)
+    if not (plain and weight.requires_grad and torch.is_grad_enabled() and is_bare(table, _is_idle) and is_bare(head)):
         return None
-    if nn_module._has_any_global_hook() or not is_plain_call("tied embedding", (weight,)):
-        return None
-    return table
-
-
-def _is_bare(module: nn.Module) -> bool:
-    before_or_in_backward = module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    return (
-        not before_or_in_backward
-        and all(map(_is_idle, module._forward_hooks.values()))
-        and "forward" not in vars(module)
-    )
+    return table if is_plain_call("tied embedding", (weight,)) else None
 
 
 def _is_idle(hook: Any) -> bool:
@@ -102,11 +91,11 @@ class _NewGradient(torch.autograd.Function):
 
 
 @functools.cache
-def _alone(device_type: str) -> tuple[int, ...]:
-    """What holders() finds in backward where nobody else holds the gradient: tried out."""
+def _alone(device_type: str) -> tuple[int, ...] | None:
+    """What holders() finds in backward where nobody else holds the gradient: tried out. None where torch does not say."""
     found: list[tuple[int, ...]] = []
     with torch.enable_grad():
         weight = torch.zeros(1, 1, device=device_type, requires_grad=True)
         x, head = _apply(weight, torch.zeros(1, dtype=torch.int64, device=device_type), None, found.append)
         torch.autograd.backward([x.sum(), _NewGradient.apply(head)])
-    return found[0]
+    return found[0] or None

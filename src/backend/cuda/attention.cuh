@@ -10,6 +10,8 @@
 // What all attention kernels of ours share: how they see the tensors, and who works on what.
 namespace tigon::cuda {
 
+inline constexpr float kLog2E = 1.4426950408889634f;
+
 // One of q, k, v, o and their gradients: [batch, seq, heads, D] with D contiguous.
 template <class T>
 struct Heads {

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
-constexpr float kLog2E = 1.4426950408889634f;
 
 // What a pass reads and writes. Rows stay, columns are walked over. Keys as rows: row = k, row_other = v, column = q,
 // column_other = dout, out = dk, other = dv. Queries as rows: row = q, row_other = dout, column = k, column_other = v,

@@ -15,7 +15,6 @@ namespace {
 constexpr int kGroupRows = 64, kGroups = 2, kRows = kGroupRows * kGroups;
 constexpr int kThreads = 128 * (1 + kGroups);
 [[maybe_unused]] constexpr int kFetcherRegisters = 24, kGroupRegisters = 240;  // of 168 that a thread has at first
-[[maybe_unused]] constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kAttentionPitch % kRows == 0);
 
 // Keys as rows: row = k, row_other = v, column = q, column_other = dout, out = dk, other = dv. Queries as rows: row =

@@ -13,7 +13,6 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kTiles = 2;  // of 16 queries, per warp: each key and value fetched from shared memory serves both
 constexpr int kQueries = 16 * kTiles * kWarps;
-constexpr float kLog2E = 1.4426950408889634f;
 
 template <class T>
 struct ForwardTensors {

@@ -9,7 +9,6 @@ namespace tigon::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kLog2E = 1.4426950408889634f;
 
 constexpr int kTogether = 8;  // queries of a head side by side, so that what is written fills sectors
 static_assert(kAttentionPitch % kTogether == 0);

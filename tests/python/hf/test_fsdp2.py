@@ -45,7 +45,8 @@ def train(rank, parts, changes):
 
 
 def process(rank, file):
-    dist.init_process_group("gloo")
+    # They meet in a file: a port that is free now may be taken when they come to use it.
+    dist.init_process_group("gloo", init_method=f"file://{file}.store", rank=rank, world_size=PROCESSES)
     results = {name: train(rank, *sharding) for name, sharding in SHARDINGS.items()}
     if rank == 0:
         torch.save(results, file)

@@ -5,6 +5,7 @@ import copy
 import pytest
 import tigon.transformers as tt
 import torch
+from tigon.ops import _ownership
 from tigon.transformers import _causal_lm, _tied
 from tiny_models import CONFIGS, assert_same, batch, loss_and_gradients, tiny_model
 from torch import nn
@@ -128,6 +129,14 @@ def test_a_gradient_that_somebody_holds_is_not_changed():
     kept = ["hold"]
     assert backward(kept).data_ptr() != kept[1].data_ptr()
     torch.testing.assert_close(kept[1], torch.ones(7, 3))
+
+
+def test_nothing_is_changed_where_torch_does_not_count(monkeypatch):
+    monkeypatch.setattr(_ownership, "_COUNTED", False)
+    _tied._alone.cache_clear()
+    kept = []
+    assert backward(kept).data_ptr() != kept[0]
+    _tied._alone.cache_clear()
 
 
 def test_either_part_may_be_missing():
