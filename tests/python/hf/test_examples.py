@@ -21,8 +21,10 @@ def test_example(name, monkeypatch):
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_fsdp2():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*command, EXAMPLES / "fsdp2.py"], stdout=subprocess.PIPE, text=True, check=True)
+def test_fsdp2(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES), prepend=":")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, Path(__file__).with_name("two_processes.py"), EXAMPLES / "fsdp2.py"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     losses = [float(loss) for loss in done.stdout.split()]
     assert losses[-1] < 0.8 * losses[0]
