@@ -16,7 +16,8 @@ import time
 import torch
 from cases import CASES, SHAPES, available_peers, make_case
 
-GROUP = 5
+ROW_MILLISECONDS = 20
+FEWEST_PAIRS, MOST_PAIRS = 5, 100
 
 
 def run(case, function):
@@ -26,19 +27,23 @@ def run(case, function):
         leaf.grad = None
 
 
-def cuda_milliseconds(case, function, repeats):
-    """Of one pair, in a row of GROUP that nothing waits between, as in training: the longer of the host's and the GPU's
+def row_milliseconds(case, function, pairs):
+    """Of one pair, in a row of them that nothing waits between, as in training: the longer of the host's and the GPU's
     time. The tensors of one pair are larger than L2."""
-    figures = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(GROUP):
-            run(case, function)
-        end.record()
-        end.synchronize()
-        figures.append(start.elapsed_time(end) / GROUP)
-    return statistics.median(figures)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(pairs):
+        run(case, function)
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / pairs
+
+
+def cuda_milliseconds(case, function, repeats):
+    # Rows long enough that the host's first, slower pairs do not show; the first row only tells how long that is.
+    pairs = int(ROW_MILLISECONDS / row_milliseconds(case, function, FEWEST_PAIRS))
+    pairs = min(max(pairs, FEWEST_PAIRS), MOST_PAIRS)
+    return statistics.median(row_milliseconds(case, function, pairs) for _ in range(repeats))
 
 
 def cpu_milliseconds(case, function, repeats):

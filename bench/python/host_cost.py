@@ -5,7 +5,8 @@
 
 As in a model, one backward serves many calls: each of BATCH calls has leaves of its own. On a GPU they are only launched,
 and waited for between the repeats; on a CPU one thread runs, and the tiny kernels are in the figures. Medians of the repeats;
-PyTorch eager and Liger (where it can be imported) run the same shapes.
+PyTorch eager and Liger (where it can be imported) run the same shapes. The last line is what torch itself takes for any
+function of two inputs whose gradients are written in Python.
 """
 
 import argparse
@@ -16,11 +17,30 @@ import statistics
 import time
 
 import torch
-from cases import CASES, available_peers, make_case
+from cases import CASES, Case, available_peers, make_case
 from torch.autograd.graph import _engine_run_backward
 
 REPEATS = 7
 BATCH = 16
+
+
+class Nothing(torch.autograd.Function):
+    """Allocates one result, then two gradients."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx, _):
+        x, weight = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight)
+
+
+def nothing(device):
+    x, weight = torch.randn(4, 64, device=device).requires_grad_(), torch.randn(64, device=device).requires_grad_()
+    return Case([x, weight], [torch.randn_like(x)], {"nothing": lambda: [Nothing.apply(x, weight)]})
 
 
 def run_batch(cases, provider):
@@ -91,6 +111,8 @@ def main():
             for provider in providers
         ]
         print(f"| {op} | " + " | ".join(cells) + " |", flush=True)
+    floor = microseconds([nothing(args.device) for _ in range(BATCH)], "nothing", args.iterations, synchronize)
+    print(f"\na function in Python that computes nothing: {floor:.1f}")
 
 
 if __name__ == "__main__":
