@@ -63,7 +63,8 @@ install_python_environment() {
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
   python3 -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
     install_packages python3-dev
-  local packages=('scikit-build-core>=0.10' pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft) options=(--system-site-packages)
+  local packages=('scikit-build-core>=0.10' pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft
+    'deepspeed==0.19.8') options=(--system-site-packages)
   if ! python3 -c 'import torch' 2>/dev/null; then
     packages+=('torch==2.13.0')
     options=()
