@@ -11,19 +11,33 @@ namespace tigon::cpu {
 
 inline int thread_count(const Context& ctx) { return ctx.threads > 0 ? ctx.threads : omp_get_max_threads(); }
 
+// While it lives, libraries that this thread calls start no threads of their own.
+class NoInnerThreads {
+ public:
+  NoInnerThreads() { omp_set_num_threads(1); }
+  ~NoInnerThreads() { omp_set_num_threads(outer_); }
+  NoInnerThreads(const NoInnerThreads&) = delete;
+  NoInnerThreads& operator=(const NoInnerThreads&) = delete;
+
+ private:
+  int outer_ = omp_get_max_threads();
+};
+
 // Runs body(task) for each task in [0, tasks), each on one thread. What a task covers must not depend on the number of
 // threads; then neither does the result. Tasks must not throw.
 template <class Body>
 void parallel_tasks(const Context& ctx, int64_t tasks, const Body& body) {
   const int threads = static_cast<int>(std::min<int64_t>(thread_count(ctx), tasks));
-#pragma omp parallel num_threads(std::max(1, threads))
+  if (threads <= 1) {  // a team of one would still make system calls
+    const NoInnerThreads alone;
+    for (int64_t task = 0; task < tasks; ++task) body(task);
+    return;
+  }
+#pragma omp parallel num_threads(threads)
   {
-    // Libraries called from a task must not start threads of their own, also when this team has only one.
-    const int outer = omp_get_max_threads();
-    omp_set_num_threads(1);
+    const NoInnerThreads alone;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < tasks; ++task) body(task);
-    omp_set_num_threads(outer);
   }
 }
 
