@@ -1,5 +1,7 @@
 """Types of the tensors that ops allocate or convert."""
 
+import math
+
 import torch
 
 _empty_like = torch.empty_like
@@ -28,4 +30,5 @@ def empty_rows(x: torch.Tensor) -> torch.Tensor:
 
 def empty_statistic(x: torch.Tensor) -> torch.Tensor:
     """One value per row of x, as [tokens]."""
-    return x.new_empty(x.shape[:-1].numel(), dtype=statistic_dtype(x))
+    # Not Size.numel(), which makes a number of a size that torch.compile holds open, and so a graph per batch.
+    return x.new_empty(math.prod(x.shape[:-1]), dtype=statistic_dtype(x))
