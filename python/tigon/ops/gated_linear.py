@@ -146,7 +146,8 @@ def _compute_gradients(
     width = _tile_width(dy, weight)
     for start in range(0, features, width):
         tile = start, min(width, features - start)
-        dc = dy.mm(_columns(weight, tile))
+        dc = dy.new_empty((dy.shape[0], tile[1]))
+        torch.mm(dy, _columns(weight, tile), out=dc)  # out: of dy's type also where backward runs under autocast
         c = None if dweight is None else dc  # which is of no more use then
         gate.backward(dc, *(_columns(t, tile) for t in (a, b, da, db)), c)
         if dweight is not None:
