@@ -120,6 +120,8 @@ def test_refusals(device):
         tigon.ops.geglu_linear(a, b, w, approximate="erf")
     with pytest.raises(RuntimeError, match="dtype"):
         tigon.ops.swiglu_linear(a.bfloat16(), b.bfloat16(), w)
+    with pytest.raises(ValueError, match="swiglu_linear: 'b' has the wrong shape"):
+        tigon.ops.swiglu_linear(a, b.transpose(0, 1), w)
 
 
 # What is kept and what is written over.

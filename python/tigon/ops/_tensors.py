@@ -19,6 +19,14 @@ def as_parameter(parameter: torch.Tensor | None, x: torch.Tensor) -> torch.Tenso
     return parameter.to(statistic_dtype(x))
 
 
+def require_shape(op: str, name: str, t: torch.Tensor, expected: torch.Size, meaning: str) -> None:
+    """Kernels see leading dimensions merged into one, and would pair the rows of [2, 3, …] and [3, 2, …]."""
+    if t.shape != expected:
+        raise ValueError(
+            f"{op}: '{name}' has the wrong shape; expected {list(expected)} ({meaning}), got {list(t.shape)}"
+        )
+
+
 # How tensors are made here and elsewhere in the package is what torch parses fastest: empty_like without options, then
 # new_empty of one number and empty_strided. A shape for empty or new_empty takes twice as long.
 

@@ -15,6 +15,7 @@ from tigon.ops._loss import (
     CrossEntropyOutput,
     Reported,
     as_result,
+    check_target,
     class_weight,
     empty_outputs,
     loss_options,
@@ -53,6 +54,7 @@ def linear_cross_entropy(
     case. use_token_scaling: multiplies each token's loss by the probability of its target, as a constant; costs another
     product. chunk: None, "lean", tokens at a time, or a tigon.ops.Chunk.
     """
+    check_target("linear_cross_entropy", target, input)
     x, weight, bias = _cast_like_linear(input, weight, bias)
     weight, bias = _present(as_parameter(weight, x)), as_parameter(bias, x)
     options = loss_options(ignore_index, label_smoothing, lse_square_scale, softcap, reduction)
