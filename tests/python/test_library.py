@@ -111,6 +111,14 @@ def test_one_graph_with_the_op_in_it(case):
     assert any("tigon" in str(node.target) for node in graphs[0].graph.nodes)
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_traced_for_other_inputs(case, trained):
+    leaves = [leaf.detach().requires_grad_(trained) for leaf in case.leaves]
+    traced = torch.jit.trace(case.function, tuple(leaves), check_trace=False)
+    others = [torch.randn_like(leaf) for leaf in leaves]
+    torch.testing.assert_close(as_tuple(traced(*others)), as_tuple(case.function(*others)))
+
+
 def test_fakes_and_meta_tensors(case):
     real = as_tuple(case.function(*case.leaves))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
