@@ -184,6 +184,8 @@ class TestInPlace:
         x, target = logits_and_targets(20, 33, device=device, dtype=torch.float32)
         with pytest.raises(ValueError, match="leaf"):
             tigon.ops.cross_entropy(x, target, in_place=True)
+        with pytest.raises(ValueError, match="leaf"):
+            tigon.ops.cross_entropy(x.view(4, 5, 33), target.view(4, 5), in_place=True)
         with pytest.raises(ValueError, match="contiguous"):
             tigon.ops.cross_entropy((x * 2)[:, ::2], target, in_place=True)
 

@@ -46,7 +46,7 @@ def cross_entropy(
     the logits, which saves their size in memory and allows one backward only; the logits must be the contiguous result of
     another op that does not itself need them for its gradient.
     """
-    if in_place and input.is_leaf and input.requires_grad:
+    if in_place and any(t.is_leaf and t.requires_grad for t in (input, input._base) if t is not None):
         raise ValueError("in_place would overwrite a leaf tensor with its own gradient: pass in_place=False")
     if in_place and not input.is_contiguous():
         raise ValueError("in_place needs contiguous logits: pass input.contiguous(), or in_place=False")
