@@ -1,7 +1,9 @@
 import pytest
+import references
 import tigon
 import torch
 import torch.nn.functional as F
+from comparing import assert_close, in_f64
 
 
 @pytest.mark.parametrize("amp_dtype", [torch.bfloat16, torch.float16])
@@ -54,3 +56,19 @@ def test_grad_scaler_sees_every_gradient(device):
         want = p.float() * 65536
         near = want.abs() < 60000
         torch.testing.assert_close(s.float()[near], want[near], rtol=2e-3, atol=65536 * 2**-14 * 2e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["direct", "compiled"])
+def test_a_loss_scale_comes_before_rounding(compiled, device):
+    """Without it most of these gradients are below the range of f16."""
+    x = torch.randn(4096, 16, device=device, dtype=torch.float16, requires_grad=True)
+    w = (torch.randn(20, 16, device=device) * 1e-3).half().requires_grad_()
+    target = torch.randint(20, (4096,), device=device)
+    loss = tigon.ops.linear_cross_entropy
+    if compiled:
+        loss = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    got = torch.autograd.grad(loss(x, w, target) * 65536.0, (x, w))
+    doubles = in_f64([x, w])
+    want = torch.autograd.grad(references.linear_cross_entropy(*doubles, target) * 65536.0, doubles)
+    for g, expected in zip(got, want, strict=True):
+        assert_close(g, expected, torch.float16, 4)

@@ -37,6 +37,11 @@ def test_the_same_bits_every_time(name, device):
     assert all(map(torch.equal, gradients(case), gradients(case)))
 
 
+def test_the_graph_names_its_ops(device):
+    case = make("rms_norm", device)
+    assert "tigon_rms_normBackward" in repr(case.function(*case.leaves))
+
+
 def test_retained_graph(name, device):
     case = make(name, device)
     total = scalar(case.function(*case.leaves))

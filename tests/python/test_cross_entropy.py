@@ -184,6 +184,8 @@ class TestInPlace:
         x, target = logits_and_targets(20, 33, device=device, dtype=torch.float32)
         with pytest.raises(ValueError, match="leaf"):
             tigon.ops.cross_entropy(x, target, in_place=True)
+        with pytest.raises(ValueError, match="leaf"):
+            tigon.ops.cross_entropy(x.view(4, 5, 33), target.view(4, 5), in_place=True)
         with pytest.raises(ValueError, match="contiguous"):
             tigon.ops.cross_entropy((x * 2)[:, ::2], target, in_place=True)
 
@@ -198,6 +200,8 @@ def test_refusals(device):
         tigon.ops.cross_entropy(logits, target, label_smoothing=2.0)
     with pytest.raises(ValueError, match="'target' has the wrong shape"):
         tigon.ops.cross_entropy(logits, target[:5])
+    with pytest.raises(ValueError, match=r"'target' has the wrong shape; expected \[4, 5\].*got \[5, 4\]"):
+        tigon.ops.cross_entropy(logits.view(4, 5, 33), target.view(4, 5).t())
     with pytest.raises(ValueError, match="'target' has the wrong type"):
         tigon.ops.cross_entropy(logits, target.float())
     with pytest.raises(NotImplementedError, match="class weights get no gradient"):

@@ -59,3 +59,8 @@ def test_refusals(device):
         tigon.ops.geglu(a, a, approximate="erf")
     with pytest.raises(ValueError, match="'b' has the wrong shape"):
         tigon.ops.swiglu(a, a[:, :4])
+    for op in (tigon.ops.swiglu, tigon.ops.geglu):
+        with pytest.raises(
+            ValueError, match=r"'b' has the wrong shape; expected \[2, 3, 8\] \(as a\), got \[3, 2, 8\]"
+        ):
+            op(a.expand(2, 3, 8), a[:, None].expand(3, 2, 8))

@@ -1,6 +1,7 @@
 """The ops as torch.library operators: what torch.compile and its kin see."""
 
 import pytest
+import tigon
 import torch
 from comparing import as_tuple
 from op_cases import NAMES, make
@@ -73,6 +74,29 @@ def test_compiles_whole(case, dynamic):
         )
 
 
+ROWWISE = {
+    "rms_norm": lambda x, target: tigon.ops.rms_norm(x),
+    "fused_add_rms_norm": lambda x, target: tigon.ops.fused_add_rms_norm(x, x),
+    "layer_norm": lambda x, target: tigon.ops.layer_norm(x),
+    "swiglu": lambda x, target: tigon.ops.swiglu(x, x),
+    "swiglu_linear": lambda x, target: tigon.ops.swiglu_linear(x, None, x[:1, :4]),
+    "cross_entropy": tigon.ops.cross_entropy,
+    "linear_cross_entropy": lambda x, target: tigon.ops.linear_cross_entropy(x, x[:3], target % 3),
+}
+
+
+@pytest.mark.parametrize("name", ROWWISE)
+def test_one_graph_for_every_number_of_tokens(name, device):
+    torch._dynamo.reset()
+    compiled = torch.compile(ROWWISE[name], fullgraph=True, dynamic=True, backend="aot_eager")
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for tokens in (4, 7, 33):
+            x = torch.randn(tokens, 8, device=device, requires_grad=True)
+            target = torch.arange(tokens, device=device) % 8
+            got, want = (torch.autograd.grad(weighed(f(x, target)), x) for f in (compiled, ROWWISE[name]))
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_one_graph_with_the_op_in_it(case):
     """No break, and the op is not taken apart."""
     torch._dynamo.reset()
@@ -87,6 +111,14 @@ def test_one_graph_with_the_op_in_it(case):
     assert any("tigon" in str(node.target) for node in graphs[0].graph.nodes)
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_traced_for_other_inputs(case, trained):
+    leaves = [leaf.detach().requires_grad_(trained) for leaf in case.leaves]
+    traced = torch.jit.trace(case.function, tuple(leaves), check_trace=False)
+    others = [torch.randn_like(leaf) for leaf in leaves]
+    torch.testing.assert_close(as_tuple(traced(*others)), as_tuple(case.function(*others)))
+
+
 def test_fakes_and_meta_tensors(case):
     real = as_tuple(case.function(*case.leaves))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -96,7 +128,5 @@ def test_fakes_and_meta_tensors(case):
 
 
 def test_meta_norm():
-    import tigon
-
     x = torch.empty(3, 8, device="meta")
     assert tigon.ops.rms_norm(x, torch.empty(8, device="meta")).shape == (3, 8)

@@ -241,3 +241,5 @@ def test_refusals(device):
         Chunk(tokens=1, budget_bytes=1)
     with pytest.raises(ValueError, match="'weight' has the wrong shape"):
         linear_cross_entropy(x, weight[:, :5], target)
+    with pytest.raises(ValueError, match=r"'target' has the wrong shape; expected \[1, 5\].*got \[5, 1\]"):
+        linear_cross_entropy(x[None], weight, target[:, None])

@@ -142,6 +142,10 @@ def test_refusals(device):
         tigon.ops.rms_norm(x, w[:7])
     with pytest.raises(ValueError, match="residual"):
         tigon.ops.fused_add_rms_norm(x, x.half(), w)
+    with pytest.raises(
+        ValueError, match=r"'residual' has the wrong shape; expected \[1, 3, 8\] \(as x\), got \[3, 1, 8\]"
+    ):
+        tigon.ops.fused_add_rms_norm(x[None], x[:, None], w)
     with pytest.raises(TypeError, match="'x' is not a tensor"):
         tigon.ops.rms_norm.__globals__["_native"].rmsnorm_forward([1.0], None, None, None, 1e-6, 0.0, 0)
     with pytest.raises(NotImplementedError, match=r"'x' is of torch\.complex64"):

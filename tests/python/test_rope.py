@@ -105,6 +105,8 @@ def test_refusals(device):
     q, (cos, sin) = heads(2, 4, 5, 16, device, torch.float32), tables(1, 5, 16, device, torch.float32)
     with pytest.raises(ValueError, match="unsqueeze_dim is 3"):
         tigon.ops.rope(q, q, cos, sin, unsqueeze_dim=3)
+    with pytest.raises(ValueError, match="q has 3 dimensions: expected 4"):
+        tigon.ops.rope(q[0], q[0], cos, sin)
     with pytest.raises(ValueError, match="15 wide"):
         tigon.ops.rope(q, q, cos[..., :15], sin[..., :15], interleaved=True)
     with pytest.raises(NotImplementedError, match="no gradients of cos and sin"):

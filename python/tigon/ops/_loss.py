@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from tigon.ops._tensors import statistic_dtype
+from tigon.ops._tensors import require_shape, statistic_dtype
 
 _REDUCTION = {"mean": 0, "sum": 1, "none": 2}  # tigon_reduction
 NO_REDUCTION = _REDUCTION["none"]
@@ -52,6 +52,12 @@ def loss_options(
     if softcap is not None and softcap <= 0:
         raise ValueError(f"softcap is {softcap}: expected a positive number, or None for no cap")
     return LossOptions(ignore_index, label_smoothing, lse_square_scale, softcap or 0.0, _REDUCTION[reduction])
+
+
+def check_target(op: str, target: torch.Tensor, input: torch.Tensor) -> None:
+    """One per row of ``input`` [..., hidden or V]: [...], or flat."""
+    if target.dim() > 1:
+        require_shape(op, "target", target, input.shape[:-1], "one per token")
 
 
 def class_weight(weight: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:

@@ -1,8 +1,8 @@
 """The one place that decides how a call reaches its kernel.
 
 Plain tensors in plain eager code go straight to the kernel (torch.autograd.Function, a few microseconds). Everything that
-watches or rewrites calls (torch.compile, torch.export, FakeTensor, dispatch modes, tensor subclasses) gets the operator
-registered with torch.library, which it can see.
+watches or rewrites calls (torch.compile, torch.export, torch.jit.trace, FakeTensor, dispatch modes, tensor subclasses) gets
+the operator registered with torch.library, which it can see.
 """
 
 import torch
@@ -10,13 +10,14 @@ import torch
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 # Bound once: each is asked on every call.
 _is_compiling = torch.compiler.is_compiling
+_tracing_state = torch._C._get_tracing_state
 _are_transforms_active = torch._C._are_functorch_transforms_active
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def is_plain_call(op: str, tensors: tuple[torch.Tensor | None, ...]) -> bool:
     """Whether the kernel may be called directly; raises where neither way works."""
-    if _is_compiling():
+    if _is_compiling() or _tracing_state() is not None:
         return False
     if _are_transforms_active():
         raise NotImplementedError(

@@ -1,5 +1,7 @@
 """Types of the tensors that ops allocate or convert."""
 
+import math
+
 import torch
 
 _empty_like = torch.empty_like
@@ -17,6 +19,14 @@ def as_parameter(parameter: torch.Tensor | None, x: torch.Tensor) -> torch.Tenso
     return parameter.to(statistic_dtype(x))
 
 
+def require_shape(op: str, name: str, t: torch.Tensor, expected: torch.Size, meaning: str) -> None:
+    """Kernels see leading dimensions merged into one, and would pair the rows of [2, 3, …] and [3, 2, …]."""
+    if t.shape != expected:
+        raise ValueError(
+            f"{op}: '{name}' has the wrong shape; expected {list(expected)} ({meaning}), got {list(t.shape)}"
+        )
+
+
 # How tensors are made here and elsewhere in the package is what torch parses fastest: empty_like without options, then
 # new_empty of one number and empty_strided. A shape for empty or new_empty takes twice as long.
 
@@ -28,4 +38,5 @@ def empty_rows(x: torch.Tensor) -> torch.Tensor:
 
 def empty_statistic(x: torch.Tensor) -> torch.Tensor:
     """One value per row of x, as [tokens]."""
-    return x.new_empty(x.shape[:-1].numel(), dtype=statistic_dtype(x))
+    # Not Size.numel(), which makes a number of a size that torch.compile holds open, and so a graph per batch.
+    return x.new_empty(math.prod(x.shape[:-1]), dtype=statistic_dtype(x))

@@ -13,6 +13,7 @@ from tigon.ops._loss import (
     CrossEntropyOutput,
     Reported,
     as_result,
+    check_target,
     class_weight,
     empty_outputs,
     loss_options,
@@ -45,10 +46,11 @@ def cross_entropy(
     the logits, which saves their size in memory and allows one backward only; the logits must be the contiguous result of
     another op that does not itself need them for its gradient.
     """
-    if in_place and input.is_leaf and input.requires_grad:
+    if in_place and any(t.is_leaf and t.requires_grad for t in (input, input._base) if t is not None):
         raise ValueError("in_place would overwrite a leaf tensor with its own gradient: pass in_place=False")
     if in_place and not input.is_contiguous():
         raise ValueError("in_place needs contiguous logits: pass input.contiguous(), or in_place=False")
+    check_target("cross_entropy", target, input)
     reported = Reported(return_z_loss, return_token_accuracy, return_predicted_tokens)
     options = loss_options(ignore_index, label_smoothing, lse_square_scale, softcap, reduction)
     return as_result(

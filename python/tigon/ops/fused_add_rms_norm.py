@@ -8,7 +8,7 @@ from tigon import _native
 from tigon.ops._autograd import Gradients
 from tigon.ops._differentiable import Recipe, differentiable
 from tigon.ops._norm import casting_number
-from tigon.ops._tensors import as_parameter, empty_rows, empty_statistic
+from tigon.ops._tensors import as_parameter, empty_rows, empty_statistic, require_shape
 
 
 def fused_add_rms_norm(
@@ -23,6 +23,7 @@ def fused_add_rms_norm(
 
     x, residual: [..., hidden], of one type; weight: [hidden] or None. Results have x's type.
     """
+    require_shape("fused_add_rms_norm", "residual", residual, x.shape, "as x")
     y, residual_out = _fused_add_rms_norm(
         x, residual, as_parameter(weight, x), eps, offset, casting_number(casting_mode)
     )

@@ -7,19 +7,21 @@ import torch
 from tigon import _native
 from tigon.ops._autograd import Gradients
 from tigon.ops._differentiable import Recipe, differentiable
-from tigon.ops._tensors import empty_rows
+from tigon.ops._tensors import empty_rows, require_shape
 
 _GELU = {"tanh": 0, "none": 1}  # tigon_gelu, by the names of torch.nn.functional.gelu
 
 
 def swiglu(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """silu(a)·b. a (the gate), b: [..., features], of one type; both may be halves of one tensor."""
+    require_shape("swiglu", "b", b, a.shape, "as a")
     c: torch.Tensor = _swiglu(a, b)
     return c
 
 
 def geglu(a: torch.Tensor, b: torch.Tensor, approximate: str = "tanh") -> torch.Tensor:
     """gelu(a)·b, with ``approximate`` as in torch.nn.functional.gelu. a (the gate), b: [..., features], of one type."""
+    require_shape("geglu", "b", b, a.shape, "as a")
     c: torch.Tensor = _geglu(a, b, gelu_number(approximate))
     return c
 

@@ -11,7 +11,7 @@ from tigon import _native
 from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
 from tigon.ops._ownership import ONE_VARIABLE, holders
 from tigon.ops._route import is_plain_call
-from tigon.ops._tensors import empty_rows
+from tigon.ops._tensors import empty_rows, require_shape
 from tigon.ops.gated import geglu, gelu_number, swiglu
 
 _SMALLEST_TILE_BYTES = 16 << 20  # below, launches would take longer than the products
@@ -64,6 +64,8 @@ def _gated_linear(
     records = torch.is_grad_enabled() and (a.requires_grad or (b is not None and b.requires_grad))
     if not (records and dtype == a.dtype and is_plain_call(name, (a, b, weight))):
         return F.linear(gate.op(*_halves(a, b)), weight)
+    if b is not None:
+        require_shape(name, "b", b, a.shape, "as a")
     if weight.dtype != dtype:
         weight = weight.to(dtype)
     # Made here: a recomputation is stopped by an exception inside the call, and what is freed while that passes through
@@ -146,7 +148,8 @@ def _compute_gradients(
     width = _tile_width(dy, weight)
     for start in range(0, features, width):
         tile = start, min(width, features - start)
-        dc = dy.mm(_columns(weight, tile))
+        dc = dy.new_empty((dy.shape[0], tile[1]))
+        torch.mm(dy, _columns(weight, tile), out=dc)  # out: of dy's type also where backward runs under autocast
         c = None if dweight is None else dc  # which is of no more use then
         gate.backward(dc, *(_columns(t, tile) for t in (a, b, da, db)), c)
         if dweight is not None:

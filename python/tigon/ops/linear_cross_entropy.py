@@ -15,6 +15,7 @@ from tigon.ops._loss import (
     CrossEntropyOutput,
     Reported,
     as_result,
+    check_target,
     class_weight,
     empty_outputs,
     loss_options,
@@ -46,13 +47,14 @@ def linear_cross_entropy(
 
     input: [..., hidden]; weight: [V, hidden]; target: [...]; bias, ce_weight (weights of the classes): [V] or None. The
     loss is that of tigon.ops.cross_entropy, and so are the results. Gradients are computed in forward for the inputs that
-    require them (with reduction "none" in backward), ignored tokens cost nothing, and under autocast types are those of
-    torch.nn.functional.linear.
+    require them (in backward with reduction "none", and in f16), ignored tokens cost nothing, and under autocast types are
+    those of torch.nn.functional.linear.
 
     accum_dtype: torch.float32 keeps the gradients of weight and bias in f32 until they are complete; sums are f32 in any
     case. use_token_scaling: multiplies each token's loss by the probability of its target, as a constant; costs another
     product. chunk: None, "lean", tokens at a time, or a tigon.ops.Chunk.
     """
+    check_target("linear_cross_entropy", target, input)
     x, weight, bias = _cast_like_linear(input, weight, bias)
     weight, bias = _present(as_parameter(weight, x)), as_parameter(bias, x)
     options = loss_options(ignore_index, label_smoothing, lse_square_scale, softcap, reduction)
@@ -137,14 +139,19 @@ def _empty_gradients(
     )
 
 
+def _waits_for_upstream(x: torch.Tensor, reduction: int) -> bool:
+    """Whether gradients are left to backward: they need a factor per token, or, in f16, a loss scale before rounding."""
+    return reduction == NO_REDUCTION or x.dtype == torch.float16
+
+
 def _forward(*arguments: Any, run: Any = _native.fused_linear_cross_entropy_forward) -> Gradients:
     """(x, weight, bias, target, class_weight, token_scale; 9 settings; 3 reported; 3 needs) -> 4 outputs, 3 gradients."""
     tensors, settings, reported, needs = arguments[:6], arguments[6:15], arguments[15:18], arguments[18:]
     x, weight, bias, target, *_ = tensors
     options, chunk, f32_sums = settings[:5], settings[5:8], settings[8]
     outputs = empty_outputs(x, target, options[4], reported)
-    if options[4] == NO_REDUCTION:
-        needs = (False, False, False)  # they wait for the upstream gradient
+    if _waits_for_upstream(x, options[4]):
+        needs = (False, False, False)
     gradients = _empty_gradients(x, weight, bias, f32_sums, needs)
     run(*tensors, None, *options, *chunk, *outputs, *gradients)
     return *outputs, *gradients
@@ -182,7 +189,7 @@ class _LinearCrossEntropy(FirstOrderFunction):
         *outputs, dx, dweight, dbias = _forward(*tensors, *settings, *reported, *needs)
         ctx.settings = settings
         ctx.final_types = tensors[1].dtype, None if tensors[2] is None else tensors[2].dtype
-        ctx.gradients = None if settings[4] == NO_REDUCTION else (dx, dweight, dbias)
+        ctx.gradients = None if _waits_for_upstream(tensors[0], settings[4]) else (dx, dweight, dbias)
         _mark(ctx, tuple(outputs[1:]))
         ctx.save_for_backward(*tensors)
         return tuple(outputs)
@@ -222,8 +229,9 @@ _backward_operator = register(
 def _save_watched(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     tensors, ctx.settings = inputs[:6], inputs[6:15]
     ctx.inputs, ctx.final_types = len(inputs), (tensors[1].dtype, None if tensors[2] is None else tensors[2].dtype)
+    ctx.waits = _waits_for_upstream(tensors[0], ctx.settings[4])
     _mark(ctx, output[1:])
-    ctx.save_for_backward(*(tensors if ctx.settings[4] == NO_REDUCTION else output[4:]))
+    ctx.save_for_backward(*(tensors if ctx.waits else output[4:]))
 
 
 def _watched_gradients(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Gradients:
@@ -232,7 +240,7 @@ def _watched_gradients(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Gradien
         return nothing
     needs = ctx.needs_input_grad[:3]
     given: Gradients
-    if ctx.settings[4] == NO_REDUCTION:
+    if ctx.waits:
         given = _backward_operator(dloss, *ctx.saved_tensors, *ctx.settings, *needs)
     else:
         kept = (t if needed else None for t, needed in zip(ctx.saved_tensors, needs, strict=True))

@@ -33,6 +33,8 @@ def rope(
     """
     if unsqueeze_dim not in (1, 2):
         raise ValueError(f"unsqueeze_dim is {unsqueeze_dim}: expected 1 (q is [batch, heads, seq, D]) or 2")
+    if q.dim() != 4:
+        raise ValueError(f"q has {q.dim()} dimensions: expected 4, [batch, heads, seq, D] or [batch, seq, heads, D]")
     if cos.requires_grad or sin.requires_grad:
         raise NotImplementedError("tigon.ops.rope has no gradients of cos and sin: pass them detached")
     if unsqueeze_dim == 2:

@@ -85,6 +85,7 @@ def _patch_loss(layout: Layout, model: nn.Module | None) -> None:
 
 def _replace_method(owner: type[nn.Module], model: nn.Module | None, name: str, method: Any) -> None:
     """On the class, or on every instance of it within ``model``."""
+    method.__name__ = name  # pickle stores a bound method by its name, and so finds the class's own
     if model is None:
         _patches.replace(owner, name, method)
         return

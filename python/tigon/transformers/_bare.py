@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 
 
-def is_bare(layer: nn.Linear | nn.Embedding, ignores: Callable[[Any], bool] = lambda hook: False) -> bool:
+def is_bare(layer: nn.Module, ignores: Callable[[Any], bool] = lambda hook: False) -> bool:
     """No forward that somebody put there, and no hooks, which may also bring its weight, but forward hooks that ``ignores``
     knows. The weight is a whole one: DeepSpeed ZeRO-3's are empty outside of calls that it knows of."""
     return (

@@ -96,8 +96,9 @@ def check_rope(layout: Layout) -> None:
     theirs = _patches.original(layout.module, "apply_rotary_pos_emb")
     generator = torch.Generator().manual_seed(0)
     with torch.device("cpu"):
-        q, k = torch.randn(1, 2, 3, 8, generator=generator), torch.randn(1, 1, 3, 8, generator=generator)
-        angle = torch.randn(1, 3, 4, generator=generator).repeat(1, 1, 2)
+        shapes = (1, 2, 3, 8), (1, 1, 3, 8), (1, 3, 4)
+        q, k, angle = (torch.randn(shape, generator=generator, dtype=torch.float32) for shape in shapes)
+        angle = angle.repeat(1, 1, 2)
         expected = theirs(q, k, angle.cos(), angle.sin())
         got = rotation(family)(q, k, angle.cos(), angle.sin())
     if not all(torch.allclose(a, b, atol=1e-5) for a, b in zip(expected, got, strict=True)):

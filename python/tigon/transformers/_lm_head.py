@@ -2,7 +2,7 @@
 
 Sharded training (FSDP2, DeepSpeed ZeRO-3) and offloading bring a module's weights together in the hooks around its call and
 take them away afterwards; so do they for its gradients. Only during that call may the weight be read. The loss is therefore
-computed there, with the head's forward exchanged for the time of the call.
+computed there, with the head's forward exchanged for the time of the call; without hooks it is computed directly.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from torch import nn
 
 from tigon import ops
 from tigon.ops import CrossEntropyOutput
+from tigon.transformers._bare import is_bare
 
 
 def linear_head(head: nn.Module) -> nn.Linear | None:
@@ -66,8 +67,8 @@ def _is_whole_when_called(layer: nn.Linear) -> bool:
 
 def _call_as(module: nn.Module, function: Callable[..., Any], *args: Any) -> Any:
     """Calls ``module`` with all its hooks, computing ``function`` instead of its forward."""
-    if torch.compiler.is_compiling() and not (module._forward_hooks or module._forward_pre_hooks):
-        return function(*args)  # no hooks to run, and the exchange below would break the graph
+    if is_bare(module):
+        return function(*args)  # the exchange below would break a compiled graph, and be seen by other threads
     with _forward_exchanged(module, function):
         return module(*args)
 

@@ -14,7 +14,11 @@ from torch import nn
 Owner = type | types.ModuleType | nn.Module
 
 _KEPT = "_tigon_replaced"  # {attribute: (what was there, what replaced it)}
-_ABSENT = "absent"  # a string, not an object(): it survives a deep copy
+
+
+class _Absent:
+    """Nothing was there. A class, not an object(): it stays itself in a deep copy and in a pickle."""
+
 
 _patched_code: list[type | types.ModuleType] = []
 _patched_instances: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
@@ -30,7 +34,7 @@ def replace(owner: Owner, name: str, value: Any) -> None:
             _patched_instances.add(owner)
         else:
             _patched_code.append(owner)
-    before = kept[name][0] if name in kept else vars(owner).get(name, _ABSENT)
+    before = kept[name][0] if name in kept else vars(owner).get(name, _Absent)
     setattr(owner, name, value)
     kept[name] = before, vars(owner)[name]
 
@@ -38,8 +42,8 @@ def replace(owner: Owner, name: str, value: Any) -> None:
 def original(owner: Owner, name: str) -> Any:
     """The attribute as it was before any replacement; for an instance without its own, its class's."""
     kept = vars(owner).get(_KEPT, {})
-    own = kept[name][0] if name in kept else vars(owner).get(name, _ABSENT)
-    if own is not _ABSENT:
+    own = kept[name][0] if name in kept else vars(owner).get(name, _Absent)
+    if own is not _Absent:
         return own
     return original(type(owner), name) if isinstance(owner, nn.Module) else getattr(owner, name)
 
@@ -53,7 +57,7 @@ def restore(owner: Owner) -> None:
                 "and is left as it is. Revert the later change first, then call revert_tigon().",
                 stacklevel=3,
             )
-        elif before is _ABSENT:
+        elif before is _Absent:
             delattr(owner, name)
         else:
             setattr(owner, name, before)

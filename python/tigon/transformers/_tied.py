@@ -94,7 +94,8 @@ class _NewGradient(torch.autograd.Function):
 def _alone(device_type: str) -> tuple[int, ...] | None:
     """What holders() finds in backward where nobody else holds the gradient: tried out. None where torch does not say."""
     found: list[tuple[int, ...]] = []
-    with torch.enable_grad():
+    # The trial saves a tensor of its own, which a checkpoint around the first call would miss when it computes again.
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         weight = torch.zeros(1, 1, device=device_type, requires_grad=True)
         x, head = _apply(weight, torch.zeros(1, dtype=torch.int64, device=device_type), None, found.append)
         torch.autograd.backward([x.sum(), _NewGradient.apply(head)])

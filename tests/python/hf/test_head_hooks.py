@@ -5,6 +5,7 @@ import copy
 import pytest
 import tigon.transformers as tt
 import torch
+from tigon.transformers import _lm_head
 from tiny_models import batch, loss_and_gradients, tiny_model
 
 
@@ -55,12 +56,21 @@ def test_partitioned_weight(options):
 def test_the_heads_forward_is_back_after_the_call():
     model = tiny_model("llama")
     tt.apply_tigon(model)
+    model.lm_head.register_forward_pre_hook(lambda *_: None)
     before = dict(vars(model.lm_head))
     model(**batch())
     assert dict(vars(model.lm_head)) == before
     with pytest.raises(ValueError, match="positions"):
         model(**batch(), logits_to_keep=3)
     assert dict(vars(model.lm_head)) == before
+
+
+def test_without_hooks_the_head_is_left_alone(monkeypatch):
+    """Threads may share a model, and would see each other's exchange."""
+    model = tiny_model("llama")
+    tt.apply_tigon(model)
+    monkeypatch.setattr(_lm_head, "_forward_exchanged", None)
+    assert model(**batch()).logits is None
 
 
 def test_weights_that_accelerate_moves():

@@ -88,6 +88,16 @@ class TestChangedLayouts:
             _layout.find(gone)
 
 
+@pytest.mark.usefixtures("fresh_checks")
+def test_the_default_type_does_not_matter():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        tt.apply_tigon_to_llama()
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_both_losses():
     with pytest.raises(ValueError, match="cannot both be True"):
         tt.apply_tigon_to_llama(cross_entropy=True)

@@ -1,6 +1,7 @@
 """Patches touch what was asked for, and go away without a trace."""
 
 import copy
+import pickle
 
 import pytest
 import tigon.transformers as tt
@@ -126,6 +127,19 @@ def test_a_deep_copy_of_a_patched_model():
     tt.revert_tigon(twin)
     twin.load_state_dict(model.state_dict())
     assert torch.equal(twin.train()(**batch()).logits, expected)
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral", "phi3"])
+def test_a_pickled_model_comes_back_unpatched(family):
+    model = tiny_model(family)
+    expected = copy.deepcopy(model)(**batch()).logits  # a call leaves hooks in Mixtral that cannot be pickled
+    tt.apply_tigon(model)
+    twin = pickle.loads(pickle.dumps(model))
+    assert torch.equal(twin(**batch()).logits, expected)
+    tt.apply_tigon(twin)
+    assert twin(**batch()).logits is None
+    tt.revert_tigon(twin)
+    assert torch.equal(twin(**batch()).logits, expected)
 
 
 def test_a_later_change_by_somebody_else_is_kept_and_told():
