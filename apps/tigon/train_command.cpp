@@ -130,9 +130,13 @@ void run(Flags& flags) {
   RunOptions options = flags.run;
   options.model_folder = flags.model.folder();
   options.shuffle = !flags.sequential;
-  if (options.resume && options.checkpoints.empty()) {
+  if (options.checkpoints.empty() && (options.resume || options.save_every > 0)) {
+    throw Error(ErrorCode::invalid_argument, {.where = options.resume ? "--resume" : "--save-every",
+                                              .what = "needs --checkpoints, the folder that they are in"});
+  }
+  if (options.eval_every > 0 && options.eval_data.empty() && options.eval_fraction == 0) {
     throw Error(ErrorCode::invalid_argument,
-                {.where = "--resume", .what = "needs --checkpoints, the folder to resume from"});
+                {.where = "--eval-every", .what = "needs --eval-data or --eval-fraction, what to evaluate on"});
   }
   const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
 
@@ -189,15 +193,19 @@ void add_train(CLI::App& app) {
   train->add_option("--beta2", flags->train.optimizer.beta2, "AdamW's")->capture_default_str();
   train->add_option("--eps", flags->train.optimizer.eps, "AdamW's")->capture_default_str();
   train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");
   train->add_flag("--sequential", flags->sequential, "Take the data in order, without shuffling");
-  train->add_option("--eval-data", flags->run.eval_data, "Evaluate on this file")->check(CLI::ExistingFile);
+  CLI::Option* eval_data =
+      train->add_option("--eval-data", flags->run.eval_data, "Evaluate on this file")->check(CLI::ExistingFile);
   train
       ->add_option("--eval-fraction", flags->run.eval_fraction,
                    "Or on this share at the end of the data, which is then not trained on")
-      ->check(CLI::Range(0.0, 0.9));
+      ->check(CLI::Range(0.0, 0.9))
+      ->excludes(eval_data);
   train->add_option("--eval-every", flags->run.eval_every, "Steps between evaluations; 0: at the end")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   train->add_option("--eval-batches", flags->run.eval_batches, "Batches per evaluation")
       ->check(CLI::Range(1, 1 << 20))
@@ -205,6 +213,7 @@ void add_train(CLI::App& app) {
   train->add_option("--checkpoints", flags->run.checkpoints,
                     "Folder for checkpoints: each a whole state of the run, and a model that transformers loads");
   train->add_option("--save-every", flags->run.save_every, "Steps between checkpoints; 0: at the end")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   train->add_option("--keep", flags->run.keep, "How many checkpoints stay")
       ->check(CLI::Range(1, 1 << 20))

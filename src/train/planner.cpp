@@ -200,7 +200,7 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     early.clip = 0;
     suggest(early, "--update-early --clip 0", "one layer's gradients at a time, updated in backward; no clipping");
   }
-  if (train.batch > 1 && !train.memory.update_early) {
+  if (train.batch > 1 && !train.memory.update_early && train.accumulate * train.batch <= kMostMicroBatches) {
     TrainConfig micro = train;
     micro.accumulate *= micro.batch;
     micro.batch = 1;

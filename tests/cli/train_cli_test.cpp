@@ -86,7 +86,16 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("plan --fused ropes"), 2, {"no such op to fuse", "flce"});
   expect(tigon("plan --precision fp8"), 2, {"fp8", "bf16-sr"});
   expect(tigon("plan --model llama-2-7b --seq 100000"), 1, {"longer than the model's positions", "4096"});
+  expect(tigon("plan --fit 0.5"), 2, {"no amount of memory", "'0.5'"});
+  expect(tigon("plan --fit ''"), 2, {"no amount of memory"});
+  expect(tigon("plan --chunk 5 --liger-chunk"), 2, {"--chunk", "--liger-chunk"});
   expect(tigon("train --resume"), 2, {"--checkpoints"});
+  expect(tigon("train --steps 0 --save-every 2"), 2, {"--save-every", "--checkpoints"});
+  expect(tigon("train --steps 0 --save-every -2 --checkpoints x"), 2, {"--save-every", "-2"});
+  expect(tigon("train --steps 0 --eval-every 2"), 2, {"--eval-every", "--eval-data", "--eval-fraction"});
+  expect(tigon("train --steps 0 --eval-fraction 0.5 --eval-data /dev/null"), 2, {"--eval-fraction", "--eval-data"});
+  expect(tigon("train --steps 0 --seed -1"), 2, {"--seed", "-1"});
+  expect(tigon("train --steps 0 --beta2 1 --no-gemm-ceiling"), 2, {"beta2", "expected 0 to 0.99999999, got 1"});
   expect(tigon("train --data /nonexistent"), 2, {"--data"});
   const Folder folder;
   std::ofstream(folder / "short") << "short";
