@@ -142,6 +142,7 @@ void run(Flags& flags) {
 
   Screen screen(train.steps, flags.print_every);
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
   const RunResult result = run_training(model, train, options, screen, stop_requested, gemm_rate);
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <system_error>
 #include <vector>
 
 #include "storage/checksum.hpp"
@@ -15,6 +16,8 @@
 namespace tigon {
 
 namespace {
+
+constexpr const char* kChooseFolder = "Choose a folder that exists, is writable and has room.";
 
 [[noreturn]] void io_error(const std::filesystem::path& path, const std::string& what, std::string fix = {}) {
   throw Error(ErrorCode::io, {.where = path.string(), .what = what, .fix = std::move(fix)});
@@ -52,8 +55,7 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::fail(const char* what) const {
-  io_error(temporary_, std::string(what) + ": " + std::strerror(errno),
-           "Choose a folder that exists, is writable and has room.");
+  io_error(temporary_, std::string(what) + ": " + std::strerror(errno), kChooseFolder);
 }
 
 void FileWriter::write(const void* data, int64_t bytes) {
@@ -87,6 +89,13 @@ void write_text_file(const std::filesystem::path& path, std::string_view text) {
   FileWriter file(path);
   file.write(text);
   file.commit();
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error) io_error(folder, "files cannot be made in this folder: " + error.message(), kChooseFolder);
 }
 
 void flush_folder(const std::filesystem::path& folder) {

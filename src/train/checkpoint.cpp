@@ -36,7 +36,7 @@ const Json& member(const Json& json, const char* key, const fs::path& folder) {
 void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo(const fs::path&)>& write) {
   const fs::path unfinished = folder.string() + kUnfinished;
   fs::remove_all(unfinished);
-  fs::create_directories(unfinished);
+  make_folder(unfinished);
   const CheckpointInfo info = write(unfinished);
 
   Json files, settings{Json::Object()}, json;

@@ -30,8 +30,13 @@ class StepLog {
     file_.open(path, append ? std::ios::app : std::ios::trunc);
     if (!file_) throw Error(ErrorCode::io, {.where = path.string(), .what = "the log cannot be written"});
   }
-  void write(const Json& line) {
-    if (file_.is_open()) file_ << line.dump(false) << "\n" << std::flush;
+  // False when a line is lost, once: nothing more is written then. A run is worth more than its log.
+  bool write(const Json& line) {
+    if (!file_.is_open()) return true;
+    file_ << line.dump(false) << "\n" << std::flush;
+    if (file_) return true;
+    file_.close();
+    return false;
   }
 
  private:
@@ -129,6 +134,10 @@ class Run {
                                                 .what = "there are checkpoints of another run in this folder",
                                                 .fix = "Add --resume to go on with it, or choose another folder."});
     }
+    // What cannot be written is found now, not after the run.
+    for (const fs::path& folder : {options_.checkpoints, options_.output}) {
+      if (!folder.empty()) make_folder(folder);
+    }
     if (!options_.model_folder.empty()) {
       const fs::path config = options_.model_folder / "config.json";
       trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
@@ -145,7 +154,6 @@ class Run {
     } else {
       trainer_.initialize();
     }
-    if (!options_.checkpoints.empty()) fs::create_directories(options_.checkpoints);
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
     observer_.on_start(trainer_, trainer_.step());
   }
@@ -153,9 +161,10 @@ class Run {
   // The weights, and what belongs to the model they came from: its tokenizer.
   void write_output() {
     trainer_.save_weights(options_.output);
-    if (options_.model_folder.empty()) return;
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-                             "added_tokens.json", "vocab.json", "merges.txt", "generation_config.json"}) {
+    if (options_.model_folder.empty() || fs::equivalent(options_.model_folder, options_.output)) return;
+    for (const char* name :
+         {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
       const fs::path from = options_.model_folder / name;
       if (fs::exists(from)) fs::copy_file(from, options_.output / name, fs::copy_options::overwrite_existing);
     }
@@ -203,7 +212,7 @@ class Run {
       json.set("loss_scale", r.loss_scale);
       json.set("skipped", r.skipped);
     }
-    log.write(json);
+    write_line(log, json);
     observer_.on_step(line);
     if (!r.finite && !r.skipped) {
       throw Error(ErrorCode::invalid_argument,
@@ -233,7 +242,7 @@ class Run {
     Json json;
     json.set("step", trainer_.step());
     json.set("eval_loss", result_.eval_loss);
-    log.write(json);
+    write_line(log, json);
     observer_.on_evaluation(trainer_.step(), result_.eval_loss);
   }
 
@@ -248,7 +257,12 @@ class Run {
       result_.beyond_plan_bytes = device_bytes_in_use(device) - result_.planned_bytes;
       json.set("beyond_plan_bytes", result_.beyond_plan_bytes);
     }
-    log.write(json);
+    write_line(log, json);
+  }
+
+  void write_line(StepLog& log, const Json& line) {
+    if (log.write(line)) return;
+    observer_.on_message(options_.log.string() + ": the log cannot be written; the run goes on without it");
   }
 
   void save() {

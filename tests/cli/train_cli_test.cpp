@@ -79,6 +79,35 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
 }
 
+// What it proposes must be something that it would take.
+TEST(TrainCli, PlanOfAVeryLargeStepHasNoAdviceOutOfRange) {
+  expect(tigon("plan --model llama-bytes-1m --seq 1 --batch 40000 --accumulate 2"), 0, {"--recompute selective"});
+}
+
+TEST(TrainCli, OutputThatCannotBeWrittenIsAnError) {
+  expect(tigon("plan --model llama-bytes-1m > /dev/full"), 1, {});
+  const Folder folder;
+  std::ofstream(folder / "file") << "no folder";
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --steps 1 --no-gemm-ceiling ";
+  for (const char* flag : {"--output ", "--checkpoints "}) {
+    const Outcome outcome = tigon(command + flag + (folder / "file/inside"));
+    expect(outcome, 1, {"file/inside", "Choose a folder"});
+    EXPECT_EQ(outcome.text.find("step 1/1"), std::string::npos) << "found out after the run: " << outcome.text;
+  }
+  expect(tigon(command + "--log /dev/full"), 0, {"/dev/full: the log cannot be written", "step 1/1"});
+}
+
+TEST(TrainCli, ATrainedModelMayReplaceTheOneItCameFrom) {
+  const Folder folder;
+  const std::string common = " --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --output " + (folder / "model");
+  expect(tigon("train --model llama-bytes-1m" + common), 0, {});
+  std::ofstream(folder / "model/tokenizer.json") << "{}";
+  const std::string before = bytes_of(folder / "model/model.safetensors");
+  expect(tigon("train --model " + (folder / "model") + common), 0, {"weights in"});
+  EXPECT_NE(bytes_of(folder / "model/model.safetensors"), before);
+  EXPECT_EQ(bytes_of(folder / "model/tokenizer.json"), "{}");
+}
+
 TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("plan --model llama-9"), 2, {"no built-in model", "llama-3.2-1b", "'llama-9'"});
   expect(tigon("plan --fit lots"), 2, {"no amount of memory", "24GiB"});

@@ -38,6 +38,9 @@ class FileWriter {
 
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
+// Makes the folder, and those above it, unless it is there. Error where files cannot be made in it.
+void make_folder(const std::filesystem::path& folder);
+
 // Makes what was renamed in a folder survive a power cut.
 void flush_folder(const std::filesystem::path& folder);
 
