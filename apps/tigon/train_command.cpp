@@ -62,7 +62,8 @@ class Screen final : public RunObserver {
     if (r.skipped) text += fmt::format("  skipped, overflow at scale {:.0f}", r.loss_scale);
     const bool keeps = r.step == steps_ || r.step % every_ == 0;
     if (terminal_) {
-      fmt::print("\r\033[K{} {}", bar(r.step), text);
+      // Without wrapping: what does not fit on the line is cut, or \r would not lead back to its beginning.
+      fmt::print("\r\033[K\033[?7l{} {}\033[?7h", bar(r.step), text);
       if (keeps && every_ > 1) fmt::print("\n");
     } else if (keeps) {
       fmt::print("{}\n", text);
