@@ -151,6 +151,8 @@ void run(Flags& flags) {
     fmt::print("\nStopped after step {}. ", result.steps);
     if (options.checkpoints.empty()) {
       fmt::print("Nothing was saved: give --checkpoints FOLDER to keep what a run has learnt.\n");
+    } else if (result.steps == 0) {
+      fmt::print("There is nothing to save yet: run the same command again.\n");
     } else {
       fmt::print("To go on, run the same command with --resume.\n");
     }

@@ -1,6 +1,7 @@
 #include "tigon/storage/files.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -96,6 +97,20 @@ void make_folder(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
   if (error) io_error(folder, "files cannot be made in this folder: " + error.message(), kChooseFolder);
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder)
+    : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  // Where there is no folder yet, or its file system has no locks, there is nothing to hold.
+  if (handle_ < 0 || ::flock(handle_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  (void)::close(handle_);
+  throw Error(ErrorCode::invalid_argument, {.where = folder.string(),
+                                            .what = "another run is using this folder",
+                                            .fix = "Wait for its end, or choose another folder."});
+}
+
+FolderLock::~FolderLock() {
+  if (handle_ >= 0) (void)::close(handle_);
 }
 
 void flush_folder(const std::filesystem::path& folder) {

@@ -167,6 +167,10 @@ void prune_checkpoints(const fs::path& folder, int64_t keep) {
     fs::remove_all(going);
     fs::rename(old, going);
   }
+  remove_unfinished(folder);
+}
+
+void remove_unfinished(const fs::path& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     if (entry.path().filename().string().ends_with(kUnfinished)) fs::remove_all(entry.path());

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <optional>
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
@@ -25,8 +26,9 @@ double seconds_between(Clock::time_point a, Clock::time_point b) {
 // JSON lines, each flushed, so that a log is whole up to its last line whatever happens.
 class StepLog {
  public:
-  StepLog(const fs::path& path, bool append) {
+  StepLog(const fs::path& path, bool append) : path_(path) {
     if (path.empty()) return;
+    if (append && fs::is_regular_file(path)) drop_cut_line();
     file_.open(path, append ? std::ios::app : std::ios::trunc);
     if (!file_) throw Error(ErrorCode::io, {.where = path.string(), .what = "the log cannot be written"});
   }
@@ -40,6 +42,18 @@ class StepLog {
   }
 
  private:
+  // A full disk leaves a part of a line, which the next one must not be glued to.
+  void drop_cut_line() const {
+    std::ifstream old(path_, std::ios::binary);
+    int64_t whole = 0, size = 0;
+    for (std::string line; std::getline(old, line); size += old.eof() ? 0 : 1) {
+      size += static_cast<int64_t>(line.size());
+      if (!old.eof()) whole = size + 1;
+    }
+    if (whole < size) fs::resize_file(path_, static_cast<uintmax_t>(whole));
+  }
+
+  fs::path path_;
   std::ofstream file_;
 };
 
@@ -64,6 +78,8 @@ class Run {
                  {"accumulate", std::to_string(train.accumulate)},
                  {"tokens per chunk of the loss (--chunk)", std::to_string(loss_chunk(model, trainer_.config()))},
                  {"windows of the data", std::to_string(data_.windows())},
+                 {"data", data_.fingerprint()},
+                 {"ignored token (--ignore-token)", std::to_string(options.ignored_token)},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
   }
 
@@ -80,13 +96,13 @@ class Run {
       const bool evaluates = eval_ && options_.eval_every > 0 && step % options_.eval_every == 0 && step < last;
       if (!saves && !evaluates) continue;
       drain(log);
-      if (saves) save();
       if (evaluates) evaluate(log);
+      if (saves) save();    // last: what happened before a checkpoint is in the log, whenever the run is killed
       lap_ = Clock::now();  // what happened in between is not the next step's time
     }
     drain(log);
     result_.stopped = stop_ && trainer_.step() < last;
-    if (eval_) evaluate(log);
+    if (eval_ && !result_.stopped) evaluate(log);  // whoever stops a run waits for it
     if (!options_.checkpoints.empty() && trainer_.step() > saved_) save();
     if (!options_.output.empty() && !result_.stopped) write_output();
     result_.steps = trainer_.step();
@@ -119,6 +135,10 @@ class Run {
   }
 
   void start() {
+    if (!options_.checkpoints.empty()) {
+      if (!options_.resume) make_folder(options_.checkpoints);
+      held_.emplace(options_.checkpoints);
+    }
     fs::path from;
     if (options_.resume) {
       std::vector<std::string> damaged;
@@ -138,6 +158,8 @@ class Run {
     for (const fs::path& folder : {options_.checkpoints, options_.output}) {
       if (!folder.empty()) make_folder(folder);
     }
+    // A killed run's unfinished checkpoint takes room that the next one may need.
+    if (!options_.checkpoints.empty()) remove_unfinished(options_.checkpoints);
     if (!options_.model_folder.empty()) {
       const fs::path config = options_.model_folder / "config.json";
       trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
@@ -279,6 +301,7 @@ class Run {
   double gemm_rate_, flops_ = 0;
   Sampler data_;
   std::unique_ptr<Sampler> eval_;
+  std::optional<FolderLock> held_;  // the checkpoints'
   Trainer trainer_;
   std::map<std::string, std::string> settings_;
   std::vector<TokenBatch> micros_;

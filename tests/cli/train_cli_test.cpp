@@ -58,6 +58,13 @@ pid_t start(const std::vector<std::string>& arguments, const std::string& output
   _exit(127);
 }
 
+// Until the file has the text in it, or for half a minute.
+void wait_for(const std::string& file, const char* text) {
+  for (int i = 0; i < 600 && bytes_of(file).find(text) == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 std::vector<std::string> small_run(const std::string& folder, int steps) {
   return {
       "train", "--model",          "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
@@ -169,9 +176,7 @@ TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
   const Folder folder;
   const std::string run = folder / "run", output = folder / "output";
   const pid_t pid = start(small_run(run, 1000000), output);
-  for (int i = 0; i < 600 && bytes_of(output).find("step 3/") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  wait_for(output, "step 3/");
   kill(pid, SIGINT);
   int status = 0;
   waitpid(pid, &status, 0);
@@ -184,6 +189,58 @@ TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
   char name[32];
   (void)snprintf(name, sizeof name, "/step-%08d", atoi(text.c_str() + at + 19));
   EXPECT_TRUE(fs::exists(run + name)) << name;
+}
+
+TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
+  const Folder folder;
+  const std::string output = folder / "output";
+  std::vector<std::string> arguments = small_run(folder / "run", 1000000);
+  arguments.insert(arguments.end(), {"--eval-fraction", "0.5", "--data", TIGON_PROGRAM});
+  const pid_t pid = start(arguments, output);
+  wait_for(output, "step 3/");
+  kill(pid, SIGINT);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  expect({WEXITSTATUS(status), bytes_of(output)}, 0, {"Stopped after step"});
+  EXPECT_EQ(bytes_of(output).find("evaluation"), std::string::npos) << bytes_of(output);
+}
+
+TEST(TrainCli, OneRunAtATimeInAFolder) {
+  const Folder folder;
+  const std::string run = folder / "run", output = folder / "output";
+  const pid_t pid = start(small_run(run, 1000000), output);
+  wait_for(output, "step 3/");
+  const std::string second = "train --model llama-bytes-1m --batch 1 --seq 16 --no-gemm-ceiling --checkpoints " + run;
+  expect(tigon(second), 2, {"another run is using this folder"});
+  expect(tigon(second + " --resume"), 2, {"another run is using this folder"});
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  expect(tigon(second + " --resume --steps 1"), 0, {"resumed after step"});
+}
+
+TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
+  const Folder folder;
+  std::ofstream(folder / "one") << std::string(500, 'a');
+  std::ofstream(folder / "other") << std::string(500, 'b');
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --checkpoints " +
+                              (folder / "run") + " --data " + (folder / "");
+  expect(tigon(command + "one --steps 1"), 0, {});
+  expect(tigon(command + "other --steps 2 --resume"), 2, {"data", "checkpoint's"});
+  expect(tigon(command + "one --steps 2 --resume --ignore-token 97"), 2, {"--ignore-token", "expected -1, got 97"});
+  expect(tigon(command + "one --steps 2 --resume"), 0, {"resumed after step 1"});
+}
+
+// A full disk cuts a line off.
+TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
+  const Folder folder;
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --checkpoints " +
+                              (folder / "run") + " --log " + (folder / "log");
+  expect(tigon(command + " --steps 1"), 0, {});
+  const std::string whole = bytes_of(folder / "log");
+  std::ofstream(folder / "log", std::ios::app) << R"({"step":2,"lo)";
+  expect(tigon(command + " --steps 2 --resume"), 0, {});
+  const std::string now = bytes_of(folder / "log");
+  EXPECT_TRUE(now.starts_with(whole + R"({"step":2,"loss":)")) << now;
 }
 
 // Killed again and again at any moment, and each time resumed: the end is that of a run that nobody disturbed.
