@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
+#include <cstdio>
 
 #include "commands.hpp"
 #include "tigon/core/error.hpp"
@@ -21,6 +20,12 @@ void refuse_unknown_command(const CLI::App& app, const std::string& name) {
       {.where = {}, .what = "there is no command '" + name + "'", .expected = known, .fix = "See tigon --help."});
 }
 
+// Not by fmt, which throws where standard error is full or closed.
+int say(const std::exception& error, int code) {
+  (void)std::fputs((std::string("tigon: ") + error.what() + "\n").c_str(), stderr);
+  return code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,14 +43,15 @@ int main(int argc, char** argv) {
   try {
     if (argc > 1) refuse_unknown_command(app, argv[1]);
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw tigon::Error(tigon::ErrorCode::io, {.where = "standard output", .what = "not all of it could be written"});
+    }
     return 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const tigon::Error& error) {
-    fmt::print(stderr, "tigon: {}\n", error.what());
-    return error.code() == tigon::ErrorCode::invalid_argument ? 2 : 1;
+    return say(error, error.code() == tigon::ErrorCode::invalid_argument ? 2 : 1);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tigon: {}\n", error.what());
-    return 1;
+    return say(error, 1);
   }
 }

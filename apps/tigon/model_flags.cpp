@@ -20,7 +20,7 @@ void ModelFlags::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--seq", seq, "Tokens per sequence")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   command.add_option("--accumulate", accumulate, "Micro-batches per step; their gradients add up to the large batch's")
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(CLI::Range(int64_t{1}, kMostMicroBatches))
       ->capture_default_str();
   command
       .add_option(
@@ -43,10 +43,11 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--mlp-tile", mlp_tile, "Run the MLP on so many tokens at a time; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
-  command.add_option("--chunk", chunk, "Tokens per chunk of the fused loss; 0: from the vocabulary's size")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->capture_default_str();
-  command.add_flag("--liger-chunk", liger_chunk, "Chunks by Liger's rule");
+  CLI::Option* chunk_option =
+      command.add_option("--chunk", chunk, "Tokens per chunk of the fused loss; 0: from the vocabulary's size")
+          ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+          ->capture_default_str();
+  command.add_flag("--liger-chunk", liger_chunk, "Chunks by Liger's rule")->excludes(chunk_option);
   command.add_flag("--lean-loss", lean_loss,
                    "The fused loss in panels of the vocabulary: least memory, a fourth product (GPU)");
   command.add_option("--clip", clip, "The largest norm of the gradient; 0: any")->capture_default_str();
@@ -114,7 +115,7 @@ int64_t bytes_from_string(const std::string& text) {
                         {"MB", 1e6},
                         {"GB", 1e9},
                         {"TB", 1e12}}) {
-    if (used > 0 && unit == u.name && value > 0 && value * u.bytes < 0x1p62)
+    if (used > 0 && unit == u.name && value * u.bytes >= 1 && value * u.bytes < 0x1p62)
       return static_cast<int64_t>(value * u.bytes);
   }
   throw Error(ErrorCode::invalid_argument, {.where = "size",

@@ -135,7 +135,11 @@ void add_plan(CLI::App& app) {
   flags->model.precision = "bf16";
   flags->model.seq = 1024;
   flags->model.add_to(*plan);
-  plan->add_option("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it");
+  plan->add_option("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it")
+      ->check([](const std::string& text) {
+        (void)bytes_from_string(text);
+        return std::string();
+      });
   plan->add_option("--tensors", flags->tensors, "How many rows of what is alive at the peak")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();

@@ -62,7 +62,8 @@ class Screen final : public RunObserver {
     if (r.skipped) text += fmt::format("  skipped, overflow at scale {:.0f}", r.loss_scale);
     const bool keeps = r.step == steps_ || r.step % every_ == 0;
     if (terminal_) {
-      fmt::print("\r\033[K{} {}", bar(r.step), text);
+      // Without wrapping: what does not fit on the line is cut, or \r would not lead back to its beginning.
+      fmt::print("\r\033[K\033[?7l{} {}\033[?7h", bar(r.step), text);
       if (keeps && every_ > 1) fmt::print("\n");
     } else if (keeps) {
       fmt::print("{}\n", text);
@@ -130,14 +131,19 @@ void run(Flags& flags) {
   RunOptions options = flags.run;
   options.model_folder = flags.model.folder();
   options.shuffle = !flags.sequential;
-  if (options.resume && options.checkpoints.empty()) {
+  if (options.checkpoints.empty() && (options.resume || options.save_every > 0)) {
+    throw Error(ErrorCode::invalid_argument, {.where = options.resume ? "--resume" : "--save-every",
+                                              .what = "needs --checkpoints, the folder that they are in"});
+  }
+  if (options.eval_every > 0 && options.eval_data.empty() && options.eval_fraction == 0) {
     throw Error(ErrorCode::invalid_argument,
-                {.where = "--resume", .what = "needs --checkpoints, the folder to resume from"});
+                {.where = "--eval-every", .what = "needs --eval-data or --eval-fraction, what to evaluate on"});
   }
   const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
 
   Screen screen(train.steps, flags.print_every);
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
   const RunResult result = run_training(model, train, options, screen, stop_requested, gemm_rate);
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 
@@ -145,6 +151,8 @@ void run(Flags& flags) {
     fmt::print("\nStopped after step {}. ", result.steps);
     if (options.checkpoints.empty()) {
       fmt::print("Nothing was saved: give --checkpoints FOLDER to keep what a run has learnt.\n");
+    } else if (result.steps == 0) {
+      fmt::print("There is nothing to save yet: run the same command again.\n");
     } else {
       fmt::print("To go on, run the same command with --resume.\n");
     }
@@ -189,15 +197,19 @@ void add_train(CLI::App& app) {
   train->add_option("--beta2", flags->train.optimizer.beta2, "AdamW's")->capture_default_str();
   train->add_option("--eps", flags->train.optimizer.eps, "AdamW's")->capture_default_str();
   train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");
   train->add_flag("--sequential", flags->sequential, "Take the data in order, without shuffling");
-  train->add_option("--eval-data", flags->run.eval_data, "Evaluate on this file")->check(CLI::ExistingFile);
+  CLI::Option* eval_data =
+      train->add_option("--eval-data", flags->run.eval_data, "Evaluate on this file")->check(CLI::ExistingFile);
   train
       ->add_option("--eval-fraction", flags->run.eval_fraction,
                    "Or on this share at the end of the data, which is then not trained on")
-      ->check(CLI::Range(0.0, 0.9));
+      ->check(CLI::Range(0.0, 0.9))
+      ->excludes(eval_data);
   train->add_option("--eval-every", flags->run.eval_every, "Steps between evaluations; 0: at the end")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   train->add_option("--eval-batches", flags->run.eval_batches, "Batches per evaluation")
       ->check(CLI::Range(1, 1 << 20))
@@ -205,6 +217,7 @@ void add_train(CLI::App& app) {
   train->add_option("--checkpoints", flags->run.checkpoints,
                     "Folder for checkpoints: each a whole state of the run, and a model that transformers loads");
   train->add_option("--save-every", flags->run.save_every, "Steps between checkpoints; 0: at the end")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   train->add_option("--keep", flags->run.keep, "How many checkpoints stay")
       ->check(CLI::Range(1, 1 << 20))

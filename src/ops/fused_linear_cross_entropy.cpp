@@ -108,7 +108,9 @@ int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64
   const bool gpu = device.kind == DeviceKind::cuda;
   int64_t budget = rule.budget_bytes;
   if (budget == 0) {
-    budget = gpu ? kGpuBudget : std::clamp(all * vocab * logit_bytes / 4, kSmallestCpuBudget, kLargestCpuBudget);
+    // No more than makes the budget the largest, so that no product overflows.
+    const int64_t logits = std::min(all, kLargestCpuBudget) * std::min(vocab, kLargestCpuBudget);
+    budget = gpu ? kGpuBudget : std::clamp(logits * logit_bytes / 4, kSmallestCpuBudget, kLargestCpuBudget);
   }
   // Tiles of a GEMM: 128 rows on a GPU, a few registers' worth on a CPU.
   const int64_t tile = gpu ? 128 : 16;

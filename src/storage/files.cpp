@@ -1,12 +1,14 @@
 #include "tigon/storage/files.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <system_error>
 #include <vector>
 
 #include "storage/checksum.hpp"
@@ -15,6 +17,8 @@
 namespace tigon {
 
 namespace {
+
+constexpr const char* kChooseFolder = "Choose a folder that exists, is writable and has room.";
 
 [[noreturn]] void io_error(const std::filesystem::path& path, const std::string& what, std::string fix = {}) {
   throw Error(ErrorCode::io, {.where = path.string(), .what = what, .fix = std::move(fix)});
@@ -52,8 +56,7 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::fail(const char* what) const {
-  io_error(temporary_, std::string(what) + ": " + std::strerror(errno),
-           "Choose a folder that exists, is writable and has room.");
+  io_error(temporary_, std::string(what) + ": " + std::strerror(errno), kChooseFolder);
 }
 
 void FileWriter::write(const void* data, int64_t bytes) {
@@ -87,6 +90,27 @@ void write_text_file(const std::filesystem::path& path, std::string_view text) {
   FileWriter file(path);
   file.write(text);
   file.commit();
+}
+
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error) io_error(folder, "files cannot be made in this folder: " + error.message(), kChooseFolder);
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder)
+    : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  // Where there is no folder yet, or its file system has no locks, there is nothing to hold.
+  if (handle_ < 0 || ::flock(handle_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  (void)::close(handle_);
+  throw Error(ErrorCode::invalid_argument, {.where = folder.string(),
+                                            .what = "another run is using this folder",
+                                            .fix = "Wait for its end, or choose another folder."});
+}
+
+FolderLock::~FolderLock() {
+  if (handle_ >= 0) (void)::close(handle_);
 }
 
 void flush_folder(const std::filesystem::path& folder) {

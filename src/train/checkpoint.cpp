@@ -36,7 +36,7 @@ const Json& member(const Json& json, const char* key, const fs::path& folder) {
 void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo(const fs::path&)>& write) {
   const fs::path unfinished = folder.string() + kUnfinished;
   fs::remove_all(unfinished);
-  fs::create_directories(unfinished);
+  make_folder(unfinished);
   const CheckpointInfo info = write(unfinished);
 
   Json files, settings{Json::Object()}, json;
@@ -167,6 +167,10 @@ void prune_checkpoints(const fs::path& folder, int64_t keep) {
     fs::remove_all(going);
     fs::rename(old, going);
   }
+  remove_unfinished(folder);
+}
+
+void remove_unfinished(const fs::path& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     if (entry.path().filename().string().ends_with(kUnfinished)) fs::remove_all(entry.path());

@@ -1,5 +1,7 @@
 #include "tigon/train/data.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -93,6 +95,16 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
              std::to_string(std::max<int64_t>(0, options_.last_token - options_.first_token)));
   }
   if (windows_ > int64_t{1} << 31) bad_file(path, "there are too many windows for a shuffled order");
+}
+
+std::string Sampler::fingerprint() const {
+  if (!file_) return "random";
+  const int64_t taken = std::min<int64_t>(windows_, 64), seq = options_.seq;
+  std::vector<int32_t> tokens(static_cast<size_t>(taken * seq));
+  for (int64_t i = 0; i < taken; ++i) {
+    file_->read(options_.first_token + windows_ * i / taken * seq, seq, tokens.data() + i * seq);
+  }
+  return fmt::format("{:016x}", text_checksum({reinterpret_cast<const char*>(tokens.data()), tokens.size() * 4}));
 }
 
 int64_t Sampler::window_of(int64_t sample) {

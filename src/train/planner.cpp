@@ -1,6 +1,7 @@
 #include "tigon/train/planner.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "tigon/core/error.hpp"
@@ -23,6 +24,15 @@ std::string without_layer(const std::string& name) {
   if (!name.starts_with(kPrefix)) return name;
   const size_t dot = name.find('.', kPrefix.size());
   return dot == std::string::npos ? name : "layers.*" + name.substr(dot);
+}
+
+// What nobody ever holds at once may be more than 63 bits say: then the most they do.
+int64_t product(std::initializer_list<int64_t> factors) {
+  int64_t all = 1;
+  for (const int64_t factor : factors) {
+    if (__builtin_mul_overflow(all, factor, &all)) return std::numeric_limits<int64_t>::max();
+  }
+  return all;
 }
 
 MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
@@ -126,9 +136,9 @@ StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const
   const int64_t chunk = ops::chunk_tokens(paper, train.device, tokens, model.hidden, model.vocab, 4);
   return {.static_bytes = parameters * train.precision.bytes_per_parameter(),
           .static_mixed_16p = parameters * 16,
-          .checkpoints = tokens * model.hidden * size_of(train.precision.weight) * model.layers,
-          .logits = tokens * model.vocab * 4,
-          .chunk_logits = chunk * model.vocab * 4};
+          .checkpoints = product({tokens, model.hidden, size_of(train.precision.weight), model.layers}),
+          .logits = product({tokens, model.vocab, 4}),
+          .chunk_logits = product({chunk, model.vocab, 4})};
 }
 
 Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t budget) {
@@ -200,7 +210,7 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     early.clip = 0;
     suggest(early, "--update-early --clip 0", "one layer's gradients at a time, updated in backward; no clipping");
   }
-  if (train.batch > 1 && !train.memory.update_early) {
+  if (train.batch > 1 && !train.memory.update_early && train.accumulate * train.batch <= kMostMicroBatches) {
     TrainConfig micro = train;
     micro.accumulate *= micro.batch;
     micro.batch = 1;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <optional>
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
@@ -25,16 +26,34 @@ double seconds_between(Clock::time_point a, Clock::time_point b) {
 // JSON lines, each flushed, so that a log is whole up to its last line whatever happens.
 class StepLog {
  public:
-  StepLog(const fs::path& path, bool append) {
+  StepLog(const fs::path& path, bool append) : path_(path) {
     if (path.empty()) return;
+    if (append && fs::is_regular_file(path)) drop_cut_line();
     file_.open(path, append ? std::ios::app : std::ios::trunc);
     if (!file_) throw Error(ErrorCode::io, {.where = path.string(), .what = "the log cannot be written"});
   }
-  void write(const Json& line) {
-    if (file_.is_open()) file_ << line.dump(false) << "\n" << std::flush;
+  // False when a line is lost, once: nothing more is written then. A run is worth more than its log.
+  bool write(const Json& line) {
+    if (!file_.is_open()) return true;
+    file_ << line.dump(false) << "\n" << std::flush;
+    if (file_) return true;
+    file_.close();
+    return false;
   }
 
  private:
+  // A full disk leaves a part of a line, which the next one must not be glued to.
+  void drop_cut_line() const {
+    std::ifstream old(path_, std::ios::binary);
+    int64_t whole = 0, size = 0;
+    for (std::string line; std::getline(old, line); size += old.eof() ? 0 : 1) {
+      size += static_cast<int64_t>(line.size());
+      if (!old.eof()) whole = size + 1;
+    }
+    if (whole < size) fs::resize_file(path_, static_cast<uintmax_t>(whole));
+  }
+
+  fs::path path_;
   std::ofstream file_;
 };
 
@@ -59,6 +78,8 @@ class Run {
                  {"accumulate", std::to_string(train.accumulate)},
                  {"tokens per chunk of the loss (--chunk)", std::to_string(loss_chunk(model, trainer_.config()))},
                  {"windows of the data", std::to_string(data_.windows())},
+                 {"data", data_.fingerprint()},
+                 {"ignored token (--ignore-token)", std::to_string(options.ignored_token)},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
   }
 
@@ -75,13 +96,13 @@ class Run {
       const bool evaluates = eval_ && options_.eval_every > 0 && step % options_.eval_every == 0 && step < last;
       if (!saves && !evaluates) continue;
       drain(log);
-      if (saves) save();
       if (evaluates) evaluate(log);
+      if (saves) save();    // last: what happened before a checkpoint is in the log, whenever the run is killed
       lap_ = Clock::now();  // what happened in between is not the next step's time
     }
     drain(log);
     result_.stopped = stop_ && trainer_.step() < last;
-    if (eval_) evaluate(log);
+    if (eval_ && !result_.stopped) evaluate(log);  // whoever stops a run waits for it
     if (!options_.checkpoints.empty() && trainer_.step() > saved_) save();
     if (!options_.output.empty() && !result_.stopped) write_output();
     result_.steps = trainer_.step();
@@ -114,6 +135,10 @@ class Run {
   }
 
   void start() {
+    if (!options_.checkpoints.empty()) {
+      if (!options_.resume) make_folder(options_.checkpoints);
+      held_.emplace(options_.checkpoints);
+    }
     fs::path from;
     if (options_.resume) {
       std::vector<std::string> damaged;
@@ -129,6 +154,12 @@ class Run {
                                                 .what = "there are checkpoints of another run in this folder",
                                                 .fix = "Add --resume to go on with it, or choose another folder."});
     }
+    // What cannot be written is found now, not after the run.
+    for (const fs::path& folder : {options_.checkpoints, options_.output}) {
+      if (!folder.empty()) make_folder(folder);
+    }
+    // A killed run's unfinished checkpoint takes room that the next one may need.
+    if (!options_.checkpoints.empty()) remove_unfinished(options_.checkpoints);
     if (!options_.model_folder.empty()) {
       const fs::path config = options_.model_folder / "config.json";
       trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
@@ -145,7 +176,6 @@ class Run {
     } else {
       trainer_.initialize();
     }
-    if (!options_.checkpoints.empty()) fs::create_directories(options_.checkpoints);
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
     observer_.on_start(trainer_, trainer_.step());
   }
@@ -153,9 +183,10 @@ class Run {
   // The weights, and what belongs to the model they came from: its tokenizer.
   void write_output() {
     trainer_.save_weights(options_.output);
-    if (options_.model_folder.empty()) return;
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-                             "added_tokens.json", "vocab.json", "merges.txt", "generation_config.json"}) {
+    if (options_.model_folder.empty() || fs::equivalent(options_.model_folder, options_.output)) return;
+    for (const char* name :
+         {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
       const fs::path from = options_.model_folder / name;
       if (fs::exists(from)) fs::copy_file(from, options_.output / name, fs::copy_options::overwrite_existing);
     }
@@ -203,7 +234,7 @@ class Run {
       json.set("loss_scale", r.loss_scale);
       json.set("skipped", r.skipped);
     }
-    log.write(json);
+    write_line(log, json);
     observer_.on_step(line);
     if (!r.finite && !r.skipped) {
       throw Error(ErrorCode::invalid_argument,
@@ -233,7 +264,7 @@ class Run {
     Json json;
     json.set("step", trainer_.step());
     json.set("eval_loss", result_.eval_loss);
-    log.write(json);
+    write_line(log, json);
     observer_.on_evaluation(trainer_.step(), result_.eval_loss);
   }
 
@@ -248,7 +279,12 @@ class Run {
       result_.beyond_plan_bytes = device_bytes_in_use(device) - result_.planned_bytes;
       json.set("beyond_plan_bytes", result_.beyond_plan_bytes);
     }
-    log.write(json);
+    write_line(log, json);
+  }
+
+  void write_line(StepLog& log, const Json& line) {
+    if (log.write(line)) return;
+    observer_.on_message(options_.log.string() + ": the log cannot be written; the run goes on without it");
   }
 
   void save() {
@@ -265,6 +301,7 @@ class Run {
   double gemm_rate_, flops_ = 0;
   Sampler data_;
   std::unique_ptr<Sampler> eval_;
+  std::optional<FolderLock> held_;  // the checkpoints'
   Trainer trainer_;
   std::map<std::string, std::string> settings_;
   std::vector<TokenBatch> micros_;

@@ -1,5 +1,7 @@
 #include "tigon/train/train_config.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -105,20 +107,14 @@ double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
 void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   const auto range = [](const char* name, double value, double low, double high) {
     if (value >= low && value <= high) return;
-    const auto text = [](double v) {
-      std::string digits = std::to_string(v);
-      digits.erase(digits.find_last_not_of('0') + 1);
-      if (digits.back() == '.') digits.pop_back();
-      return digits;
-    };
     throw Error(ErrorCode::invalid_argument, {.where = name,
                                               .what = "the value is out of range",
-                                              .expected = text(low) + " to " + text(high),
-                                              .got = text(value)});
+                                              .expected = fmt::format("{} to {}", low, high),
+                                              .got = fmt::format("{}", value)});
   };
   range("batch", static_cast<double>(train.batch), 1, 1 << 20);
   range("seq", static_cast<double>(train.seq), 1, 1 << 24);
-  range("accumulate", static_cast<double>(train.accumulate), 1, 1 << 16);
+  range("accumulate", static_cast<double>(train.accumulate), 1, kMostMicroBatches);
   range("steps", static_cast<double>(train.steps), 0, 1e12);
   range("lr", train.optimizer.lr, 0, 1e3);
   range("beta1", train.optimizer.beta1, 0, 0.999999);

@@ -302,7 +302,7 @@ double Trainer::evaluate(const TokenBatch& batch) {
 }
 
 void Trainer::save_weights(const fs::path& folder) const {
-  fs::create_directories(folder);
+  make_folder(folder);
   const std::vector<Tensor> weights(impl_->residents.weight.begin(), impl_->residents.weight.end());
   (void)write_safetensors(folder / "model.safetensors", parts_to_store(impl_->transfers(), impl_->parameters, weights),
                           {{"format", "pt"}});

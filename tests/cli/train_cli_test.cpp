@@ -58,6 +58,13 @@ pid_t start(const std::vector<std::string>& arguments, const std::string& output
   _exit(127);
 }
 
+// Until the file has the text in it, or for half a minute.
+void wait_for(const std::string& file, const char* text) {
+  for (int i = 0; i < 600 && bytes_of(file).find(text) == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
 std::vector<std::string> small_run(const std::string& folder, int steps) {
   return {
       "train", "--model",          "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
@@ -79,6 +86,35 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
 }
 
+// What it proposes must be something that it would take.
+TEST(TrainCli, PlanOfAVeryLargeStepHasNoAdviceOutOfRange) {
+  expect(tigon("plan --model llama-bytes-1m --seq 1 --batch 40000 --accumulate 2"), 0, {"--recompute selective"});
+}
+
+TEST(TrainCli, OutputThatCannotBeWrittenIsAnError) {
+  expect(tigon("plan --model llama-bytes-1m > /dev/full"), 1, {});
+  const Folder folder;
+  std::ofstream(folder / "file") << "no folder";
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --steps 1 --no-gemm-ceiling ";
+  for (const char* flag : {"--output ", "--checkpoints "}) {
+    const Outcome outcome = tigon(command + flag + (folder / "file/inside"));
+    expect(outcome, 1, {"file/inside", "Choose a folder"});
+    EXPECT_EQ(outcome.text.find("step 1/1"), std::string::npos) << "found out after the run: " << outcome.text;
+  }
+  expect(tigon(command + "--log /dev/full"), 0, {"/dev/full: the log cannot be written", "step 1/1"});
+}
+
+TEST(TrainCli, ATrainedModelMayReplaceTheOneItCameFrom) {
+  const Folder folder;
+  const std::string common = " --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --output " + (folder / "model");
+  expect(tigon("train --model llama-bytes-1m" + common), 0, {});
+  std::ofstream(folder / "model/tokenizer.json") << "{}";
+  const std::string before = bytes_of(folder / "model/model.safetensors");
+  expect(tigon("train --model " + (folder / "model") + common), 0, {"weights in"});
+  EXPECT_NE(bytes_of(folder / "model/model.safetensors"), before);
+  EXPECT_EQ(bytes_of(folder / "model/tokenizer.json"), "{}");
+}
+
 TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("plan --model llama-9"), 2, {"no built-in model", "llama-3.2-1b", "'llama-9'"});
   expect(tigon("plan --fit lots"), 2, {"no amount of memory", "24GiB"});
@@ -86,7 +122,16 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("plan --fused ropes"), 2, {"no such op to fuse", "flce"});
   expect(tigon("plan --precision fp8"), 2, {"fp8", "bf16-sr"});
   expect(tigon("plan --model llama-2-7b --seq 100000"), 1, {"longer than the model's positions", "4096"});
+  expect(tigon("plan --fit 0.5"), 2, {"no amount of memory", "'0.5'"});
+  expect(tigon("plan --fit ''"), 2, {"no amount of memory"});
+  expect(tigon("plan --chunk 5 --liger-chunk"), 2, {"--chunk", "--liger-chunk"});
   expect(tigon("train --resume"), 2, {"--checkpoints"});
+  expect(tigon("train --steps 0 --save-every 2"), 2, {"--save-every", "--checkpoints"});
+  expect(tigon("train --steps 0 --save-every -2 --checkpoints x"), 2, {"--save-every", "-2"});
+  expect(tigon("train --steps 0 --eval-every 2"), 2, {"--eval-every", "--eval-data", "--eval-fraction"});
+  expect(tigon("train --steps 0 --eval-fraction 0.5 --eval-data /dev/null"), 2, {"--eval-fraction", "--eval-data"});
+  expect(tigon("train --steps 0 --seed -1"), 2, {"--seed", "-1"});
+  expect(tigon("train --steps 0 --beta2 1 --no-gemm-ceiling"), 2, {"beta2", "expected 0 to 0.99999999, got 1"});
   expect(tigon("train --data /nonexistent"), 2, {"--data"});
   const Folder folder;
   std::ofstream(folder / "short") << "short";
@@ -131,9 +176,7 @@ TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
   const Folder folder;
   const std::string run = folder / "run", output = folder / "output";
   const pid_t pid = start(small_run(run, 1000000), output);
-  for (int i = 0; i < 600 && bytes_of(output).find("step 3/") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
+  wait_for(output, "step 3/");
   kill(pid, SIGINT);
   int status = 0;
   waitpid(pid, &status, 0);
@@ -146,6 +189,58 @@ TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
   char name[32];
   (void)snprintf(name, sizeof name, "/step-%08d", atoi(text.c_str() + at + 19));
   EXPECT_TRUE(fs::exists(run + name)) << name;
+}
+
+TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
+  const Folder folder;
+  const std::string output = folder / "output";
+  std::vector<std::string> arguments = small_run(folder / "run", 1000000);
+  arguments.insert(arguments.end(), {"--eval-fraction", "0.5", "--data", TIGON_PROGRAM});
+  const pid_t pid = start(arguments, output);
+  wait_for(output, "step 3/");
+  kill(pid, SIGINT);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  expect({WEXITSTATUS(status), bytes_of(output)}, 0, {"Stopped after step"});
+  EXPECT_EQ(bytes_of(output).find("evaluation"), std::string::npos) << bytes_of(output);
+}
+
+TEST(TrainCli, OneRunAtATimeInAFolder) {
+  const Folder folder;
+  const std::string run = folder / "run", output = folder / "output";
+  const pid_t pid = start(small_run(run, 1000000), output);
+  wait_for(output, "step 3/");
+  const std::string second = "train --model llama-bytes-1m --batch 1 --seq 16 --no-gemm-ceiling --checkpoints " + run;
+  expect(tigon(second), 2, {"another run is using this folder"});
+  expect(tigon(second + " --resume"), 2, {"another run is using this folder"});
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  expect(tigon(second + " --resume --steps 1"), 0, {"resumed after step"});
+}
+
+TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
+  const Folder folder;
+  std::ofstream(folder / "one") << std::string(500, 'a');
+  std::ofstream(folder / "other") << std::string(500, 'b');
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --checkpoints " +
+                              (folder / "run") + " --data " + (folder / "");
+  expect(tigon(command + "one --steps 1"), 0, {});
+  expect(tigon(command + "other --steps 2 --resume"), 2, {"data", "checkpoint's"});
+  expect(tigon(command + "one --steps 2 --resume --ignore-token 97"), 2, {"--ignore-token", "expected -1, got 97"});
+  expect(tigon(command + "one --steps 2 --resume"), 0, {"resumed after step 1"});
+}
+
+// A full disk cuts a line off.
+TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
+  const Folder folder;
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --checkpoints " +
+                              (folder / "run") + " --log " + (folder / "log");
+  expect(tigon(command + " --steps 1"), 0, {});
+  const std::string whole = bytes_of(folder / "log");
+  std::ofstream(folder / "log", std::ios::app) << R"({"step":2,"lo)";
+  expect(tigon(command + " --steps 2 --resume"), 0, {});
+  const std::string now = bytes_of(folder / "log");
+  EXPECT_TRUE(now.starts_with(whole + R"({"step":2,"loss":)")) << now;
 }
 
 // Killed again and again at any moment, and each time resumed: the end is that of a run that nobody disturbed.

@@ -290,6 +290,7 @@ TEST(ChunkTokens, FollowsItsRules) {
   EXPECT_EQ(ops::chunk_tokens({.liger = true}, gpu, 4096, 4096, 128256, 2), 128);
   // Everything fits: one chunk.
   EXPECT_EQ(ops::chunk_tokens({}, cpu, 1000, 8, 10, 4), 1000);
+  EXPECT_EQ(ops::chunk_tokens({}, cpu, int64_t{1} << 44, 8, 1 << 24, 4), 1);  // logits beyond 63 bits
   // 8192 tokens of 128256 bf16 logits in 256 MiB: 1046, so 1024 in whole tiles, eight chunks.
   EXPECT_EQ(ops::chunk_tokens({}, gpu, 8192, 2048, 128256, 2), 1024);
   // Half of the weight and a sixteenth of the logits are larger than that.

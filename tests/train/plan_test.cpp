@@ -2,6 +2,8 @@
 // from the heap.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
 #include "train/small_model.hpp"
@@ -102,6 +104,15 @@ TEST(PlanMemory, BytesPerParameterAreTheStudys) {
 }
 
 // In one step of one micro-batch the gradients are not there when the loss is computed, but where activations died.
+TEST(PlanMemory, FormulasEndAtTheLargestNumber) {
+  ModelConfig model = small_model();
+  model.vocab = 1 << 24;
+  TrainConfig train = small_run();
+  train.batch = 1 << 20;
+  train.seq = 1 << 24;
+  EXPECT_EQ(study_formulas(model, 1, train).logits, std::numeric_limits<int64_t>::max());
+}
+
 TEST(PlanMemory, GradientsAreBornLayerByLayer) {
   const ModelConfig model = builtin_model("llama-3.2-1b");
   const ParameterList parameters(model);

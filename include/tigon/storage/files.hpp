@@ -38,6 +38,21 @@ class FileWriter {
 
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
+// Makes the folder, and those above it, unless it is there. Error where files cannot be made in it.
+void make_folder(const std::filesystem::path& folder);
+
+// Keeps a folder from other runs as long as it lives; the kernel lets go of it when the process ends, however it ends.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);  // Error where another one has it
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int handle_ = -1;
+};
+
 // Makes what was renamed in a folder survive a power cut.
 void flush_folder(const std::filesystem::path& folder);
 

@@ -15,5 +15,7 @@ std::filesystem::path newest_checkpoint(const std::filesystem::path& folder,
                                         std::vector<std::string>* damaged = nullptr);
 // Removes all but the newest `keep`, and what killed runs left behind.
 void prune_checkpoints(const std::filesystem::path& folder, int64_t keep);
+// What killed runs left behind.
+void remove_unfinished(const std::filesystem::path& folder);
 
 }  // namespace tigon

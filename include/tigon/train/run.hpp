@@ -14,7 +14,7 @@ struct RunOptions {
   std::filesystem::path data;          // a token file or text; empty: random tokens
   std::filesystem::path eval_data;     // empty: the last `eval_fraction` of the data, which is then not trained on
   double eval_fraction = 0.0;
-  int64_t eval_every = 0;  // steps; 0: never
+  int64_t eval_every = 0;  // steps; 0: at the end alone
   int64_t eval_batches = 8;
   int64_t ignored_token = -1;
   bool shuffle = true;

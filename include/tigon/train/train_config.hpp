@@ -48,6 +48,8 @@ struct Schedule {
 // For step 1, 2, … of `steps`.
 double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps);
 
+constexpr int64_t kMostMicroBatches = 1 << 16;  // of a step
+
 // A training run. One step is `accumulate` micro-batches of [batch, seq] tokens.
 struct TrainConfig {
   Device device{};
