@@ -32,9 +32,23 @@ struct Flags {
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
 
-void on_signal(int signal) {
+void on_signal(int) {
   stop_requested = true;
-  (void)std::signal(signal, SIG_DFL);  // a second Ctrl-C ends the program at once
+  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);  // a second Ctrl-C ends it at once
+  (void)std::signal(SIGHUP, SIG_IGN);  // of a terminal that is closed, which comes from the shell too
+}
+
+void catch_signals() {
+  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
+  if (std::signal(SIGHUP, on_signal) == SIG_IGN) (void)std::signal(SIGHUP, SIG_IGN);  // nohup
+}
+
+// To standard output. Where that is gone, with a closed terminal, the run goes on; main() finds out at the end.
+template <class... Args>
+void show(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  (void)std::fwrite(text.data(), 1, text.size(), stdout);
+  (void)std::fflush(stdout);
 }
 
 // One line per step: rewritten in place on a terminal, with a bar; plain lines elsewhere.
@@ -44,13 +58,12 @@ class Screen final : public RunObserver {
 
   void on_start(const Trainer& trainer, int64_t first_step) override {
     const TrainConfig& train = trainer.config();
-    fmt::print("{:.2f} M parameters, {} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens\n\n{}\n",
-               static_cast<double>(trainer.parameters().elements()) * 1e-6, train.batch, train.seq,
-               train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
-               recompute_to_string(train.memory.recompute), fused_to_string(train.fused),
-               loss_chunk(trainer.model(), train), plan_table(trainer.plan()));
-    if (first_step > 0) fmt::print("resumed after step {}\n", first_step);
-    (void)std::fflush(stdout);
+    show("{:.2f} M parameters, {} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens\n\n{}\n",
+         static_cast<double>(trainer.parameters().elements()) * 1e-6, train.batch, train.seq,
+         train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
+         recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(trainer.model(), train),
+         plan_table(trainer.plan()));
+    if (first_step > 0) show("resumed after step {}\n", first_step);
   }
 
   void on_step(const StepLine& line) override {
@@ -63,12 +76,11 @@ class Screen final : public RunObserver {
     const bool keeps = r.step == steps_ || r.step % every_ == 0;
     if (terminal_) {
       // Without wrapping: what does not fit on the line is cut, or \r would not lead back to its beginning.
-      fmt::print("\r\033[K\033[?7l{} {}\033[?7h", bar(r.step), text);
-      if (keeps && every_ > 1) fmt::print("\n");
+      show("\r\033[K\033[?7l{} {}\033[?7h", bar(r.step), text);
+      if (keeps && every_ > 1) show("\n");
     } else if (keeps) {
-      fmt::print("{}\n", text);
+      show("{}\n", text);
     }
-    (void)std::fflush(stdout);
   }
   void on_evaluation(int64_t step, double loss) override {
     print_line(fmt::format("step {}  evaluation loss {:.4f}", step, loss));
@@ -77,10 +89,7 @@ class Screen final : public RunObserver {
   void on_message(const std::string& text) override { print_line(text); }
 
  private:
-  void print_line(const std::string& text) const {
-    fmt::print("{}{}\n", terminal_ ? "\r\033[K" : "", text);
-    (void)std::fflush(stdout);
-  }
+  void print_line(const std::string& text) const { show("{}{}\n", terminal_ ? "\r\033[K" : "", text); }
   std::string bar(int64_t step) const {
     constexpr int64_t kWidth = 20;
     const int64_t full = steps_ > 0 ? kWidth * step / steps_ : kWidth;
@@ -142,33 +151,33 @@ void run(Flags& flags) {
   const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
 
   Screen screen(train.steps, flags.print_every);
-  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
+  catch_signals();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
   const RunResult result = run_training(model, train, options, screen, stop_requested, gemm_rate);
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 
   if (result.stopped) {
-    fmt::print("\nStopped after step {}. ", result.steps);
+    show("\nStopped after step {}. ", result.steps);
     if (options.checkpoints.empty()) {
-      fmt::print("Nothing was saved: give --checkpoints FOLDER to keep what a run has learnt.\n");
+      show("Nothing was saved: give --checkpoints FOLDER to keep what a run has learnt.\n");
     } else if (result.steps == 0) {
-      fmt::print("There is nothing to save yet: run the same command again.\n");
+      show("There is nothing to save yet: run the same command again.\n");
     } else {
-      fmt::print("To go on, run the same command with --resume.\n");
+      show("To go on, run the same command with --resume.\n");
     }
     return;
   }
-  fmt::print("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
-  if (options.eval_fraction > 0 || !options.eval_data.empty()) fmt::print(", {:.4f} in evaluation", result.eval_loss);
-  if (result.tokens_per_second > 0) fmt::print(", {:.0f} tokens/s", result.tokens_per_second);
-  fmt::print("\n");
-  fmt::print("{} planned, {} used; the process held {} at most\n", human_bytes(result.planned_bytes),
-             human_bytes(result.used_bytes), human_bytes(peak_resident_bytes()));
+  show("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
+  if (options.eval_fraction > 0 || !options.eval_data.empty()) show(", {:.4f} in evaluation", result.eval_loss);
+  if (result.tokens_per_second > 0) show(", {:.0f} tokens/s", result.tokens_per_second);
+  show("\n");
+  show("{} planned, {} used; the process held {} at most\n", human_bytes(result.planned_bytes),
+       human_bytes(result.used_bytes), human_bytes(peak_resident_bytes()));
   if (train.device.kind != DeviceKind::cpu) {
-    fmt::print("beyond the plan the GPU holds {}: its context, libraries, other processes\n",
-               human_bytes(result.beyond_plan_bytes));
+    show("beyond the plan the GPU holds {}: its context, libraries, other processes\n",
+         human_bytes(result.beyond_plan_bytes));
   }
-  if (!options.output.empty()) fmt::print("weights in {}\n", options.output.string());
+  if (!options.output.empty()) show("weights in {}\n", options.output.string());
 }
 
 }  // namespace

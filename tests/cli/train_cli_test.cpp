@@ -51,6 +51,7 @@ pid_t start(const std::vector<std::string>& arguments, const std::string& output
   const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   dup2(file, STDOUT_FILENO);
   dup2(file, STDERR_FILENO);
+  (void)signal(SIGHUP, SIG_DFL);  // also where the tests themselves run under nohup
   std::vector<char*> argv = {const_cast<char*>(TIGON_PROGRAM)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -172,12 +173,14 @@ TEST(TrainCli, TrainsTellsAndSaves) {
   expect(tigon(command + " --resume --batch 2 --chunk 7"), 2, {"chunk of the loss", "--chunk", "expected 64", "got 7"});
 }
 
-TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
+class StoppedBy : public testing::TestWithParam<int> {};
+
+TEST_P(StoppedBy, FinishesTheStepAndSaves) {
   const Folder folder;
   const std::string run = folder / "run", output = folder / "output";
   const pid_t pid = start(small_run(run, 1000000), output);
   wait_for(output, "step 3/");
-  kill(pid, SIGINT);
+  kill(pid, GetParam());
   int status = 0;
   waitpid(pid, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << bytes_of(output);
@@ -189,6 +192,18 @@ TEST(TrainCli, CtrlCFinishesTheStepAndSaves) {
   char name[32];
   (void)snprintf(name, sizeof name, "/step-%08d", atoi(text.c_str() + at + 19));
   EXPECT_TRUE(fs::exists(run + name)) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(TrainCli, StoppedBy, testing::Values(SIGINT, SIGTERM, SIGHUP));
+
+TEST(TrainCli, ARunGoesOnWithoutItsOutput) {
+  const Folder folder;
+  const std::string run = folder / "run";
+  const pid_t pid = start(small_run(run, 2), "/dev/full");
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+  EXPECT_TRUE(fs::exists(run + "/step-00000002"));
 }
 
 TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
