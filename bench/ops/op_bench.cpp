@@ -1,6 +1,7 @@
 #include "op_bench.hpp"
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <optional>
 
@@ -122,6 +123,7 @@ struct Inputs {
     const auto add = [&](const Slot& slot, const std::string& name, const Slot& how) {
       held.emplace_back(ctx, name, slot_dtype(slot, dtype), slot.sizes, MemoryClass::other);
       tensors.set(name, held.back());
+      if (ctx.measuring()) return;
       if (ctx.device.kind == DeviceKind::cpu) return fill(held.back(), how);
       HeapArena heap;
       const OwnedTensor host({.memory = &heap}, name, slot_dtype(slot, dtype), slot.sizes, MemoryClass::other);
@@ -271,6 +273,32 @@ std::vector<OpCase> wanted_cases(const BenchOptions& options) {
   return cases;
 }
 
+// What Linux can hand out without pushing anything else out; 0 where it does not say.
+int64_t available_host_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name; file >> name;) {
+    int64_t kibibytes = 0;
+    if (name == "MemAvailable:" && file >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+// The system grants more memory than it has and kills who then touches it: so this is asked before any is taken.
+void check_fits_host(const BenchOptions& options, const OpCase& c, DType dtype, bool fused) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  const Context ctx{.device = options.device, .threads = options.threads, .memory = &measure};
+  const Inputs inputs(ctx, c, dtype);
+  (void)Walk(c, dtype, fused).run(ctx, inputs.tensors, nullptr);
+  const int64_t available = available_host_bytes();
+  if (available == 0 || ledger.peak_bytes() <= available) return;
+  throw Error(ErrorCode::out_of_memory, {.where = c.name() + (fused ? " fused" : " unfused"),
+                                         .what = "this shape is too large for the memory of this machine",
+                                         .expected = "at most the " + human_bytes(available) + " that are free",
+                                         .got = human_bytes(ledger.peak_bytes()),
+                                         .fix = "Use a smaller shape."});
+}
+
 // The rate measured in this type; on a GPU there is only one.
 double gemm_rate(const BenchResult& result, DType dtype) {
   for (const auto& [type, rate] : result.gemm_rates) {
@@ -291,9 +319,18 @@ BenchResult bench_ops(const BenchOptions& options, const std::function<void(int,
   Context input_ctx = ctx;
   input_ctx.memory = on_cpu ? static_cast<MemorySource*>(&heap) : &device_heap;
 
+  const auto wanted = [&](const OpCase& c, bool fused) {
+    return fused ? options.fused : options.unfused && c.unfused_forward;
+  };
   int total = 0;
   for (const OpCase& c : cases) {
-    total += static_cast<int>(options.dtypes.size()) * (options.fused + (options.unfused && c.unfused_forward));
+    for (const DType dtype : options.dtypes) {
+      for (const bool fused : {true, false}) {
+        if (!wanted(c, fused)) continue;
+        ++total;
+        if (on_cpu) check_fits_host(options, c, dtype, fused);
+      }
+    }
   }
   BenchResult result;
   int done = 0;
@@ -306,7 +343,7 @@ BenchResult bench_ops(const BenchOptions& options, const std::function<void(int,
     for (const DType dtype : options.dtypes) {
       const Inputs inputs(input_ctx, c, dtype);
       for (const bool fused : {true, false}) {
-        if (fused ? !options.fused : !(options.unfused && c.unfused_forward)) continue;
+        if (!wanted(c, fused)) continue;
         progress(done, total, c.name() + " " + std::string(to_string(dtype)) + (fused ? " fused" : " unfused"));
         // The copy beside each row: machines that are shared change from minute to minute.
         result.ceilings = {measure_copy(ctx), gemm_rate(result, dtype)};

@@ -46,7 +46,7 @@ struct BenchResult {
 };
 
 // Runs everything asked for. `progress` is told what comes next as (done, total, what); `on_row` gets each row as soon
-// as it is measured. Throws Error on an unknown op or a bad shape before anything runs.
+// as it is measured. Throws Error on an unknown op, a bad shape or one that does not fit the host before anything runs.
 BenchResult bench_ops(const BenchOptions& options, const std::function<void(int, int, const std::string&)>& progress,
                       const std::function<void(const BenchResult&)>& on_row);
 

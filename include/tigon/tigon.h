@@ -13,7 +13,7 @@
  *   tigon_rmsnorm_forward(&context, &args);
  *
  * Scratch may be shared by calls that do not overlap in time. An op allocates nothing else that grows with its
- * arguments. */
+ * arguments, unless they are f64, which is for checking gradients. */
 #ifndef TIGON_TIGON_H_
 #define TIGON_TIGON_H_
 
@@ -175,7 +175,7 @@ typedef struct tigon_add_rmsnorm_forward_args {
   tigon_tensor residual;     /* [tokens, hidden] */
   tigon_tensor weight;       /* [hidden], optional */
   tigon_tensor residual_out; /* [tokens, hidden]; may be x or residual */
-  tigon_tensor y;            /* [tokens, hidden] */
+  tigon_tensor y;            /* [tokens, hidden]; may be x */
   tigon_tensor rstd;         /* [tokens] f32, optional; needed by backward */
   double eps;
   double offset;
@@ -529,7 +529,7 @@ typedef struct tigon_adamw_args {
   tigon_tensor grad;       /* [n] */
   tigon_tensor m;          /* [n] f32 or bf16 */
   tigon_tensor v;          /* [n] f32 or bf16 */
-  tigon_tensor param_copy; /* [n] bf16 or f16, optional */
+  tigon_tensor param_copy; /* [n] f32, bf16 or f16, optional */
   tigon_tensor grad_scale; /* [1] f32, optional */
   double lr;
   double beta1;

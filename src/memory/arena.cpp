@@ -21,10 +21,18 @@ namespace tigon {
 
 namespace {
 
+// Far from what overflows when it is rounded up, or added to other blocks.
+constexpr int64_t kLargestBlock = int64_t{1} << 56;
+
 void check_size(std::string_view name, int64_t bytes) {
   if (bytes < 0) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = std::string(name), .what = "a negative number of bytes was asked for"});
+  }
+  if (bytes > kLargestBlock) {
+    throw Error(ErrorCode::out_of_memory, {.where = std::string(name),
+                                           .what = "no machine has a block of " + human_bytes(bytes),
+                                           .fix = "Use a smaller shape."});
   }
 }
 
@@ -70,6 +78,13 @@ ReplayArena::ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, boo
                                            .expected = std::to_string(plan.bytes()) + " bytes",
                                            .got = std::to_string(bytes)});
   }
+  if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "ReplayArena",
+                 .what = "the memory is misaligned, and so would be every block of the plan",
+                 .expected = "a multiple of " + std::to_string(kMemoryAlignment) + " bytes",
+                 .fix = "Take it from HostMemory or DeviceMemory."});
+  }
   if (kRedZone > 0 && host_memory_ && plan.bytes() > 0) {
     // Several plans may share memory in turn: another arena may have closed it already.
     ASAN_UNPOISON_MEMORY_REGION(memory_, static_cast<size_t>(plan.bytes()));
@@ -97,7 +112,19 @@ Allocation ReplayArena::take(std::string_view name, int64_t bytes, MemoryClass m
                                       .fix = "Measure the same sequence that is run."});
   }
   const auto id = static_cast<int64_t>(next_);
-  const Plan::Block& block = blocks[next_++];
+  const Plan::Block& block = blocks[next_];
+  for (const int64_t held : held_) {
+    const Plan::Block& other = blocks[static_cast<size_t>(held)];
+    if (block.offset + block.life.granted <= other.offset || other.offset + other.life.granted <= block.offset)
+      continue;
+    throw Error(ErrorCode::internal,
+                {.where = "ReplayArena",
+                 .what = fmt::format("the run departs from its plan at block {}: its bytes are still held", next_),
+                 .expected = fmt::format("'{}' given back before '{}' is taken", other.life.name, name),
+                 .fix = "Measure the same sequence that is run."});
+  }
+  held_.push_back(id);
+  ++next_;
   used_ = std::max(used_, block.offset + block.life.granted + kRedZone);
   std::byte* data = memory_ + block.offset;
   if (host_memory_) ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(bytes));
@@ -105,6 +132,7 @@ Allocation ReplayArena::take(std::string_view name, int64_t bytes, MemoryClass m
 }
 
 void ReplayArena::give_back(const Allocation& allocation) noexcept {
+  std::erase(held_, allocation.id);
   if (kRedZone == 0 || !host_memory_) return;
   std::memset(allocation.data, static_cast<int>(kPoison), static_cast<size_t>(allocation.bytes));
   ASAN_POISON_MEMORY_REGION(allocation.data, static_cast<size_t>(allocation.bytes));

@@ -19,6 +19,8 @@ int64_t Ledger::record_birth(std::string_view name, int64_t bytes, MemoryClass m
 }
 
 void Ledger::record_death(int64_t id) noexcept {
+  // A block from before clear(), or one given back twice, is not alive here.
+  if (id < 0 || id >= static_cast<int64_t>(entries_.size()) || entries_[static_cast<size_t>(id)].death >= 0) return;
   LedgerEntry& entry = entries_[static_cast<size_t>(id)];
   entry.death = now_++;
   live_ -= entry.granted;

@@ -8,6 +8,9 @@ namespace tigon::ops {
 
 namespace {
 
+// Elements. More than any address space holds, and so few that a backend can count the bytes of a few f32 copies.
+constexpr int64_t kLargestExtent = INT64_MAX / 64;
+
 std::string quoted(const char* name) { return "'" + std::string(name) + "'"; }
 
 // First and one-past-last byte that a tensor touches; strides are known not to be negative.
@@ -105,7 +108,7 @@ void Check::any_shape(const char* name, const Tensor& t) const {
   for (int d = 0; d < t.rank; ++d) {
     int64_t reach = 0;
     if (t.strides[d] < 0 || __builtin_mul_overflow(std::max<int64_t>(0, t.sizes[d] - 1), t.strides[d], &reach) ||
-        __builtin_add_overflow(extent, reach, &extent) || extent > INT64_MAX / 8) {
+        __builtin_add_overflow(extent, reach, &extent) || extent > kLargestExtent) {
       fail(quoted(name) + " has an impossible stride in dimension " + std::to_string(d),
            "not negative, and inside the address space", std::to_string(t.strides[d]));
     }
@@ -180,8 +183,12 @@ void Check::contiguous(const char* name, const Tensor& t) const {
 }
 
 void Check::writable(const char* name, const Tensor& t) const {
-  if (!t.present()) return;
   rows_contiguous(name, t);
+  distinct(name, t);
+}
+
+void Check::distinct(const char* name, const Tensor& t) const {
+  if (!t.present()) return;
   // Sorted by stride, each dimension must step over the whole of the smaller ones.
   bool done[kMaxRank] = {};
   int64_t reach = 1;

@@ -37,7 +37,9 @@ class Check {
   // The last dimension has stride 1 (or one element), the other strides are not negative.
   void rows_contiguous(const char* name, const Tensor& t) const;
   void contiguous(const char* name, const Tensor& t) const;
-  // Rows_contiguous, and no two elements share memory: everything an op writes.
+  // No two elements share memory.
+  void distinct(const char* name, const Tensor& t) const;
+  // Rows_contiguous and distinct: everything an op writes, but for those that take any strides.
   void writable(const char* name, const Tensor& t) const;
   // An output shares no memory with another tensor, or is exactly it when `may_be` is set.
   void apart(const char* out_name, const Tensor& out, const char* name, const Tensor& t, bool may_be = false) const;

@@ -23,6 +23,7 @@ LossArguments check_common(const Check& check, const Args& args) {
   check.apart("dlogits", args.dlogits, "token_scale", args.token_scale);
   const LossArguments loss{.tokens = tokens,
                            .vocab = vocab,
+                           .like_name = "logits",
                            .like = args.logits,
                            .target = args.target,
                            .class_weight = args.class_weight,

@@ -26,6 +26,7 @@ void unary(const Context& ctx, const Unary& args) {
   const Check check("unary", ctx);
   check_operand(check, "y", args.y, args.y);
   check_operand(check, "x", args.x, args.y);
+  check.distinct("y", args.y);
   check.known("op", args.op, UnaryOp::gelu_erf);
   check.apart("y", args.y, "x", args.x, true);
   route(ctx, args, args.y.dtype, &Backend::unary, "unary");
@@ -36,6 +37,7 @@ void binary(const Context& ctx, const Binary& args) {
   check_operand(check, "y", args.y, args.y);
   check_operand(check, "a", args.a, args.y);
   check_operand(check, "b", args.b, args.y);
+  check.distinct("y", args.y);
   check.known("op", args.op, BinaryOp::tanh_grad);
   check.apart("y", args.y, "a", args.a, true);
   check.apart("y", args.y, "b", args.b, true);
@@ -50,6 +52,7 @@ void reduce(const Context& ctx, const Reduce& args) {
                "one per row, or per column with over_rows");
   check.floating("y", args.y);
   if ((args.x.dtype == DType::f64) != (args.y.dtype == DType::f64)) check.fail("f64 does not mix with other types");
+  check.distinct("y", args.y);
   check.known("op", args.op, ReduceOp::max);
   if (args.over_rows && args.op == ReduceOp::max) check.fail("max over rows is not offered");
   check.apart("y", args.y, "x", args.x);
@@ -65,7 +68,9 @@ void gather(const Context& ctx, const Gather& args) {
   check.tensor("y", args.y, {args.x.sizes[0]}, "rows of x");
   check.floating("y", args.y);
   if ((args.x.dtype == DType::f64) != (args.y.dtype == DType::f64)) check.fail("f64 does not mix with other types");
+  check.distinct("y", args.y);
   check.apart("y", args.y, "x", args.x);
+  check.apart("y", args.y, "index", args.index);
   check.indices_below_or_negative("index", args.index, args.x.sizes[1]);
   route(ctx, args, args.x.dtype, &Backend::gather, "gather");
 }
@@ -79,7 +84,9 @@ void scatter_add(const Context& ctx, const ScatterAdd& args) {
   check.tensor("x", args.x, {args.y.sizes[0]}, "rows of y");
   check.floating("x", args.x);
   if ((args.x.dtype == DType::f64) != (args.y.dtype == DType::f64)) check.fail("f64 does not mix with other types");
+  check.distinct("y", args.y);
   check.apart("y", args.y, "x", args.x);
+  check.apart("y", args.y, "index", args.index);
   check.indices_below_or_negative("index", args.index, args.y.sizes[1]);
   route(ctx, args, args.y.dtype, &Backend::scatter_add, "scatter_add");
 }

@@ -1,6 +1,7 @@
 #include "tigon/ops/fused_linear_cross_entropy.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "ops/check.hpp"
@@ -39,6 +40,7 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
   check.contiguous("bias", args.bias);
   const LossArguments loss{.tokens = tokens,
                            .vocab = vocab,
+                           .like_name = "x",
                            .like = args.x,
                            .target = args.target,
                            .class_weight = args.class_weight,
@@ -58,21 +60,27 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
     const Tensor& t;
   };
   const Named gradients[] = {{"dx", args.dx}, {"dweight", args.dweight}, {"dbias", args.dbias}};
-  const Named others[] = {{"x", args.x},
+  const Named inputs[] = {{"x", args.x},
                           {"weight", args.weight},
                           {"bias", args.bias},
                           {"target", args.target},
                           {"class_weight", args.class_weight},
                           {"token_scale", args.token_scale},
-                          {"dloss", args.dloss},
-                          {"loss", args.out.loss},
-                          {"z_loss", args.out.z_loss},
-                          {"accuracy", args.out.accuracy},
-                          {"predicted", args.out.predicted},
-                          {"lse", args.out.lse}};
+                          {"dloss", args.dloss}};
+  const Named outputs[] = {{"loss", args.out.loss},
+                           {"z_loss", args.out.z_loss},
+                           {"accuracy", args.out.accuracy},
+                           {"predicted", args.out.predicted},
+                           {"lse", args.out.lse}};
+  for (const Named& o : outputs) {
+    check.apart(o.name, o.t, "weight", args.weight);
+    check.apart(o.name, o.t, "bias", args.bias);
+    check.apart(o.name, o.t, "dloss", args.dloss);
+  }
   for (const Named& g : gradients) {
     check.writable(g.name, g.t);
-    for (const Named& other : others) check.apart(g.name, g.t, other.name, other.t);
+    for (const Named& other : inputs) check.apart(g.name, g.t, other.name, other.t);
+    for (const Named& other : outputs) check.apart(g.name, g.t, other.name, other.t);
     for (const Named& other : gradients) {
       if (&other != &g) check.apart(g.name, g.t, other.name, other.t);
     }
@@ -82,8 +90,10 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
     check.fail("'chunk.budget_bytes' is negative", "0 or more", std::to_string(args.chunk.budget_bytes));
   }
   FusedLinearCrossEntropyForward resolved = args;
+  if (hidden == 0) resolved.dx = resolved.dweight = {};  // without elements they may be null, which no backend expects
   resolved.chunk.tokens =
       chunk_tokens(args.chunk, ctx.device, tokens, hidden, vocab, logit_bytes(ctx.device, args.x.dtype));
+  (void)checked_bytes(op, DType::f64, std::array{resolved.chunk.tokens, vocab});  // wide enough for any type's logits
   if (args.chunk.lean && args.chunk.budget_bytes == 0) resolved.chunk.budget_bytes = kLeanBudget;
   return resolved;
 }

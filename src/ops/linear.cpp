@@ -54,6 +54,7 @@ void linear_backward(const Context& ctx, const LinearBackward& args) {
     check.apart("dweight", args.dweight, "x", args.x);
     check.apart("dweight", args.dweight, "dx", args.dx);
     if (args.dx) check.apart("dweight", args.dweight, "weight", args.weight);
+    check.apart("dx", args.dx, "x", args.x);
   }
   check.optional("dbias", args.dbias, {out}, "out of dy");
   check.floating("dbias", args.dbias);
@@ -61,6 +62,8 @@ void linear_backward(const Context& ctx, const LinearBackward& args) {
   check.apart("dbias", args.dbias, "dy", args.dy);
   check.apart("dbias", args.dbias, "dx", args.dx);
   check.apart("dbias", args.dbias, "dweight", args.dweight);
+  if (args.dx) check.apart("dbias", args.dbias, "weight", args.weight);
+  if (args.dweight) check.apart("dbias", args.dbias, "x", args.x);
   const bool wide = args.dy.dtype == DType::f64;
   for (const Tensor* t : {&args.weight, &args.x, &args.dx, &args.dweight, &args.dbias}) {
     if (t->present() && (t->dtype == DType::f64) != wide) check.fail("f64 does not mix with other types");

@@ -43,7 +43,7 @@ void check_loss_outputs(const Check& check, const LossArguments& args, const Cro
     check.apart(o.name, o.t, "target", args.target);
     check.apart(o.name, o.t, "class_weight", args.class_weight);
     check.apart(o.name, o.t, "token_scale", args.token_scale);
-    check.apart(o.name, o.t, "the logits", args.like);
+    check.apart(o.name, o.t, args.like_name, args.like);
     for (const Output& other : outputs) {
       if (&other < &o) check.apart(o.name, o.t, other.name, other.t);
     }

@@ -9,7 +9,8 @@ namespace tigon::ops {
 struct LossArguments {
   int64_t tokens = 0;
   int64_t vocab = 0;
-  const Tensor& like;  // logits or x: whose type the losses follow
+  const char* like_name;  // "logits" or "x": whose type the losses follow
+  const Tensor& like;
   const Tensor& target;
   const Tensor& class_weight;
   const Tensor& token_scale;
@@ -17,7 +18,7 @@ struct LossArguments {
 };
 void check_loss(const Check& check, const LossArguments& args);
 
-// Shapes and types of the outputs, and that they are apart from each other and from `logits_or_x`.
+// Shapes and types of the outputs, and that they are apart from each other and from what the arguments hold.
 void check_loss_outputs(const Check& check, const LossArguments& args, const CrossEntropyOutputs& out);
 
 // An upstream gradient: [1] or [tokens].

@@ -26,6 +26,7 @@ TEST(Cli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("bench ops --ops rmsnorm --shapes 0x4"), 2, {"TOKENSxHIDDEN"});
   expect(tigon("bench ops --ops rmsnorm --shapes 4x99999999999999999999"), 2, {"TOKENSxHIDDEN"});
   expect(tigon("bench ops --ops rmsnorm --shapes 4000000000x4000000000"), 2, {"overflows"});
+  expect(tigon("bench ops --ops swiglu --shapes 1000000x4000000"), 1, {"too large for the memory", "smaller shape"});
   expect(tigon("bench ops --dtype f8"), 2, {"f8", "bf16"});
   expect(tigon("bench ops --device tpu"), 2, {"cpu, cuda or cuda:N"});
   expect(tigon("bench ops --repeats 0"), 2, {"--repeats"});

@@ -63,6 +63,13 @@ TEST(Tensor, SlicesAndTransposesShareMemory) {
       ErrorCode::invalid_argument, "too many dimensions");
 }
 
+TEST(Tensor, WithoutElementsItHasNoGaps) {
+  for (const auto& sizes : {std::vector<int64_t>{4, 0}, {0, 4}, {2, 3, 0}, {2, 0, 3}}) {
+    EXPECT_TRUE(Tensor::contiguous(nullptr, DType::f32, sizes).is_contiguous()) << shape_string(sizes);
+  }
+  EXPECT_EQ(shape_string(Tensor::contiguous(nullptr, DType::f32, {4, 0}).reshape({0})), "[0]");
+}
+
 TEST(Tensor, SizesThatOverflowAreRefused) {
   const int64_t huge[] = {int64_t{1} << 40, int64_t{1} << 40};
   expect_error([&] { (void)checked_bytes("test", DType::f32, huge); }, ErrorCode::invalid_argument, "overflows");

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
+#include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/memory/arena.hpp"
@@ -78,6 +80,46 @@ TEST(Plan, DepartingFromThePlanIsAnError) {
   EXPECT_THROW(replay.restart(), Error);
 }
 
+TEST(Plan, HoldingABlockLongerThanPlannedIsAnError) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  { const Buffer first(measure, "first", 1000, MemoryClass::activations); }
+  { const Buffer second(measure, "second", 1000, MemoryClass::activations); }
+  const Plan plan = Plan::pack(ledger);
+  HostMemory memory(plan.bytes());
+  ReplayArena replay(plan, memory.data(), memory.bytes());
+  Buffer first(replay, "first", 1000, MemoryClass::activations);
+  expect_error([&] { Buffer(replay, "second", 1000, MemoryClass::activations); }, ErrorCode::internal,
+               "'first' given back before 'second' is taken");
+  first.reset();
+  { const Buffer second(replay, "second", 1000, MemoryClass::activations); }
+  replay.restart();
+}
+
+TEST(Plan, MemoryOfAReplayMustFit) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  { const Buffer block(measure, "block", 1000, MemoryClass::activations); }
+  const Plan plan = Plan::pack(ledger);
+  HostMemory memory(plan.bytes() + 1);
+  expect_error([&] { ReplayArena(plan, memory.data() + 1, plan.bytes()); }, ErrorCode::invalid_argument, "misaligned");
+  expect_error([&] { ReplayArena(plan, memory.data(), plan.bytes() - 1); }, ErrorCode::out_of_memory, "smaller");
+}
+
+TEST(Arenas, RefuseBlocksThatNoMachineHas) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  HeapArena heap(&ledger);
+  StackArena stack = StackArena::measuring_arena();
+  for (MemorySource* memory :
+       {static_cast<MemorySource*>(&measure), static_cast<MemorySource*>(&heap), static_cast<MemorySource*>(&stack)}) {
+    expect_error([&] { Buffer(*memory, "huge", kMost, MemoryClass::other); }, ErrorCode::out_of_memory, "huge");
+    expect_error([&] { Buffer(*memory, "less", -1, MemoryClass::other); }, ErrorCode::invalid_argument, "negative");
+  }
+  EXPECT_EQ(ledger.peak_bytes(), 0);
+}
+
 TEST(Ledger, KnowsThePeakAndWhoWasAlive) {
   Ledger ledger;
   HeapArena heap(&ledger);
@@ -93,6 +135,19 @@ TEST(Ledger, KnowsThePeakAndWhoWasAlive) {
   EXPECT_EQ(ledger.peak_by_class()[static_cast<size_t>(MemoryClass::weights)], 1024);
   EXPECT_EQ(ledger.live_bytes(), 0);
   EXPECT_NE(peak_report(ledger).find("late"), std::string::npos);
+}
+
+TEST(Ledger, OnlyWhatIsAliveDies) {
+  Ledger ledger;
+  HeapArena heap(&ledger);
+  Buffer before(heap, "before", 1000, MemoryClass::other);
+  ledger.clear();
+  before.reset();
+  const int64_t id = ledger.record_birth("twice", 1000, MemoryClass::other);
+  ledger.record_death(id);
+  ledger.record_death(id);
+  EXPECT_EQ(ledger.live_bytes(), 0);
+  EXPECT_EQ(ledger.entries()[0].death, 1);
 }
 
 TEST(StackArena, GrowsAndShrinksAndSaysWhenItIsTooSmall) {

@@ -133,6 +133,21 @@ TEST(Attention, NeverHoldsTheScoreMatrix) {
   EXPECT_LT(ledger.peak_bytes(), kSeq * kSeq * 2 / 16);
 }
 
+// The tensors are countable, dk and dv in f32 with the rest of the scratch are not.
+TEST(Attention, ScratchThatOverflowsIsRefused) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  constexpr int64_t kSeq = (int64_t{1} << 60) - 64;
+  const Tensor x = Tensor::contiguous(nullptr, DType::bf16, {1, kSeq, 1, 1});
+  const Tensor lse = Tensor::contiguous(nullptr, DType::f32, {1, 1, kSeq});
+  expect_error(
+      [&] {
+        ops::attention_backward({.memory = &measure},
+                                {.dout = x, .q = x, .k = x, .v = x, .o = x, .lse = lse, .dq = x, .dk = x, .dv = x});
+      },
+      ErrorCode::invalid_argument, "inside the address space");
+}
+
 TEST_F(AttentionFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   const auto refuse = [&](auto change, const char* text) {
     ops::AttentionForward bad = forward;
@@ -167,6 +182,31 @@ TEST_F(AttentionFixture, WorksOnNoTokensAndWithoutLse) {
   EXPECT_NE(o[0], -1.0f);
   for (Tensor* t : {&forward.q, &forward.k, &forward.v, &forward.o}) t->sizes[1] = 0;
   ops::attention_forward(ctx, forward);
+  forward.lse = Tensor::contiguous(lse.data(), DType::f32, {1, kHeads, 0});
+  ops::attention_forward(ctx, forward);
+  EXPECT_EQ(lse[0], -1.0f);
+}
+
+TEST_F(AttentionFixture, WorksInsideATeamOfTheCallers) {
+  ops::attention_forward(ctx, forward);
+  ops::attention_backward(ctx, backward);
+  constexpr int kCallers = 4;
+  std::vector<std::vector<float>> os(kCallers, std::vector<float>(o.size())), dqs(kCallers, dq), dks(kCallers, dk),
+      dvs(kCallers, dv);
+#pragma omp parallel for num_threads(kCallers)
+  for (int caller = 0; caller < kCallers; ++caller) {
+    const auto i = static_cast<size_t>(caller);
+    HeapArena own;
+    const Context one{.threads = 1, .memory = &own};
+    ops::AttentionForward f = forward;
+    f.o = view(os[i], kHeads), f.lse = {};
+    ops::attention_forward(one, f);
+    ops::AttentionBackward b = backward;
+    b.dq = view(dqs[i], kHeads), b.dk = view(dks[i], kKv), b.dv = view(dvs[i], kKv);
+    ops::attention_backward(one, b);
+  }
+  EXPECT_EQ(os, std::vector(kCallers, o));
+  EXPECT_EQ(dqs, std::vector(kCallers, dq));
 }
 
 }  // namespace

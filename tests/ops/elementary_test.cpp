@@ -192,6 +192,28 @@ TEST(Elementary, OutOfRangeIndicesAreRefused) {
   EXPECT_EQ(x, std::vector<float>(6, 1.0f));
 }
 
+TEST(Elementary, OutputsThatOverlapAreRefused) {
+  std::vector<float> x(6, 1.0f), y(6, -1.0f);
+  int64_t index[2] = {0, 1};
+  const Context ctx;
+  const Tensor in = Tensor::contiguous(x.data(), DType::f32, {2, 3});
+  Tensor rows = Tensor::contiguous(y.data(), DType::f32, {2, 3}),
+         values = Tensor::contiguous(y.data(), DType::f32, {2});
+  rows.strides[0] = values.strides[0] = 0;
+  const Tensor ids = Tensor::contiguous(index, DType::i64, {2});
+  const auto refuse = [](const auto& call, const char* text = "share memory") {
+    expect_error(call, ErrorCode::invalid_argument, text);
+  };
+  refuse([&] { ops::unary(ctx, {.x = in, .y = rows}); });
+  refuse([&] { ops::binary(ctx, {.a = in, .b = in, .y = rows}); });
+  refuse([&] { ops::reduce(ctx, {.x = in, .y = values}); });
+  refuse([&] { ops::gather(ctx, {.x = in, .index = ids, .y = values}); });
+  refuse([&] { ops::scatter_add(ctx, {.x = Tensor::contiguous(x.data(), DType::f32, {2}), .index = ids, .y = rows}); });
+  const Tensor over_index = Tensor::contiguous(index, DType::f32, {2});
+  refuse([&] { ops::gather(ctx, {.x = in, .index = ids, .y = over_index}); }, "'y' overlaps 'index'");
+  EXPECT_EQ(y, std::vector<float>(6, -1.0f));
+}
+
 TEST(Elementary, FillReadsNothing) {
   const Context ctx{};
   std::vector<float> y(40, kNaN);

@@ -275,11 +275,36 @@ TEST_F(FusedLinearCrossEntropy, WorksOnNoTokens) {
   EXPECT_EQ(p.dweight, std::vector<float>(24, 0.0f));
 }
 
+TEST_F(FusedLinearCrossEntropy, WorksOnNoFeatures) {
+  for (const int64_t chunk : {0, 1}) {
+    Problem<bf16> p(4, 0, 6);
+    p.target[1] = -100;  // what is left are no neighbours
+    auto args = p.args();
+    args.chunk.tokens = chunk;
+    ops::fused_linear_cross_entropy_forward(ctx, args);
+    EXPECT_NEAR(p.loss, std::log(6.0), 1e-6);
+  }
+}
+
 TEST_F(FusedLinearCrossEntropy, NotANumberInATokenReachesTheLoss) {
   Problem<float> p(5, 4, 6);
   p.x[2] = kNan;
   ops::fused_linear_cross_entropy_forward(ctx, p.args());
   EXPECT_TRUE(std::isnan(p.loss));
+}
+
+// x and weight are countable, the logits of this chunk, which a query for scratch would multiply out, are not.
+TEST_F(FusedLinearCrossEntropy, ChunksThatOverflowAreRefused) {
+  MeasureArena measure(ledger);
+  const Context on_paper{.memory = &measure};
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  ops::FusedLinearCrossEntropyForward args{.x = Tensor::contiguous(nullptr, DType::f32, {kHuge, 1}),
+                                           .weight = Tensor::contiguous(nullptr, DType::f32, {kHuge, 1}),
+                                           .target = Tensor::contiguous(nullptr, DType::i64, {kHuge})};
+  ops::fused_linear_cross_entropy_forward(on_paper, args);
+  args.chunk.tokens = kHuge;
+  expect_error([&] { ops::fused_linear_cross_entropy_forward(on_paper, args); }, ErrorCode::invalid_argument,
+               "overflows");
 }
 
 TEST(ChunkTokens, FollowsItsRules) {
@@ -336,6 +361,16 @@ TEST_F(FusedLinearCrossEntropy, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.dweight.data = a.weight.data; }, "'dweight' overlaps 'weight'");
   refuse([](auto& a) { a.dweight.dtype = DType::i64; }, "'dweight' has the wrong type");
   refuse([](auto& a) { a.dweight.strides[0] = 0; }, "share memory");
+  refuse([](auto& a) { a.out.loss.data = a.x.data; }, "'loss' overlaps 'x'");
+  refuse([](auto& a) { a.out.loss.data = a.weight.data; }, "'loss' overlaps 'weight'");
+  refuse([](auto& a) { a.dloss = a.out.loss; }, "'loss' overlaps 'dloss'");
+  refuse(
+      [](auto& a) {
+        a.bias = Tensor::contiguous(a.dx.data, DType::f32, {6});
+        a.dx = {};
+        a.out.loss.data = a.bias.data;
+      },
+      "'loss' overlaps 'bias'");
   refuse([](auto& a) { a.chunk.tokens = -1; }, "'chunk.tokens' is negative");
   refuse([](auto& a) { a.chunk.budget_bytes = -1; }, "'chunk.budget_bytes' is negative");
   refuse([](auto& a) { a.options.softcap = static_cast<double>(kNan); }, "'softcap' is out of range");

@@ -110,6 +110,18 @@ TEST_F(LinearFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.y.sizes[1] = 3; }, "'y' has the wrong shape");
   refuse([](auto& a) { a.y.strides[0] = 1; }, "share memory");
   refuse([](auto& a) { a.y.data = a.x.data; }, "'y' overlaps 'x'");
+  const auto refuse_backward = [&](const ops::LinearBackward& bad, const char* text) {
+    expect_error([&] { ops::linear_backward(ctx, bad); }, ErrorCode::invalid_argument, text);
+  };
+  const auto two_of = [](std::vector<float>& data) { return Tensor::contiguous(data.data(), DType::f32, {2}); };
+  std::vector<float> other(6);
+  const Tensor apart = Tensor::contiguous(other.data(), DType::f32, {2, 3});
+  // dweight is formed from x after dx was written, dbias after both.
+  refuse_backward({.dy = args.y, .x = args.x, .weight = args.weight, .dx = args.x, .dweight = apart},
+                  "'dx' overlaps 'x'");
+  refuse_backward({.dy = args.y, .x = args.x, .dweight = apart, .dbias = two_of(x)}, "'dbias' overlaps 'x'");
+  refuse_backward({.dy = args.y, .weight = args.weight, .dx = apart, .dbias = two_of(weight)},
+                  "'dbias' overlaps 'weight'");
   expect_error([&] { ops::linear_backward(ctx, {.dy = args.y, .dx = args.x}); }, ErrorCode::invalid_argument,
                "'weight' is missing");
   expect_error([&] { ops::linear_backward(ctx, {.dy = args.y, .dweight = args.weight}); }, ErrorCode::invalid_argument,

@@ -43,12 +43,13 @@ class MeasureArena final : public MemorySource {
   uintptr_t next_address_ = uintptr_t{1} << 46;
 };
 
-// Repeats a planned sequence inside one block of memory. Asking for anything the plan did not foresee is an internal
-// error, so planned bytes and used bytes are equal by construction. Several of them may share memory, one after the
-// other. Debug builds surround blocks with guarded zones and fill freed memory with NaN.
+// Repeats a planned sequence inside one block of memory. Asking for anything the plan did not foresee, or for bytes
+// that are held longer than planned, is an internal error, so planned bytes and used bytes are equal by construction.
+// Several of them may share memory, one after the other. Debug builds surround blocks with guarded zones and fill freed
+// memory with NaN.
 class ReplayArena final : public MemorySource {
  public:
-  // `memory` must hold plan.bytes() and outlive the arena, as must the plan.
+  // `memory` must hold plan.bytes(), aligned to kMemoryAlignment, and outlive the arena, as must the plan.
   ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, bool host_memory = true);
   ~ReplayArena() override;
   ReplayArena(const ReplayArena&) = delete;
@@ -64,12 +65,13 @@ class ReplayArena final : public MemorySource {
   const Plan& plan_;
   std::byte* memory_;
   bool host_memory_;
+  std::vector<int64_t> held_;  // blocks not given back yet
   size_t next_ = 0;
   int64_t used_ = 0;
 };
 
-// A stack over memory the caller owns: what scratch pointers of the C ABI become. Blocks given back out of order are
-// reclaimed with the ones below them.
+// A stack over memory the caller owns: what scratch pointers of the C ABI become. Only the top block is reclaimed: one
+// given back out of order stays taken, and so do those below it.
 class StackArena final : public MemorySource {
  public:
   StackArena(void* memory, int64_t bytes) : memory_(static_cast<std::byte*>(memory)), bytes_(bytes) {}

@@ -5,8 +5,8 @@
 namespace tigon::ops {
 
 // The elementary ops from which the unfused forms are chained, one pass over memory each, as an eager framework runs
-// them. Tensors have up to four dimensions and any strides; a stride of 0 repeats an element (broadcasting). Results
-// are rounded to y's type, which may differ from x's. y may be x where shapes agree.
+// them. Tensors have up to four dimensions and any strides; a stride of 0 repeats an element (broadcasting), though not
+// of y. Results are rounded to y's type, which may differ from x's. y may be x where shapes agree.
 
 // y = op(alpha·x + beta). With alpha = 0 x is not read (as in BLAS): that fills y with op(beta).
 enum class UnaryOp : int32_t { copy, square, sqrt, rsqrt, exp, log, tanh, silu, gelu_tanh, gelu_erf };

@@ -110,12 +110,12 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
   if (ctx.measuring()) return;
   const auto run = HWY_DYNAMIC_DISPATCH(AttentionForwardBlock);
   std::atomic<bool> ok = true;
-  parallel_tasks(ctx, tasks, [&](int64_t task) {
+  parallel_tasks(ctx, tasks, [&](int64_t task, int worker) {
     // Late blocks see the most keys: they go first, so that no thread is left with a long one at the end.
     const int64_t head = task % (shape.batch * shape.kv_heads),
                   block = blocks - 1 - task / (shape.batch * shape.kv_heads);
     const QueryBlock queries(shape, args.causal, head / shape.kv_heads, head % shape.kv_heads, block);
-    if (!run(args, shape, queries, scratch.as<float>() + omp_get_thread_num() * slot_floats)) ok = false;
+    if (!run(args, shape, queries, scratch.as<float>() + worker * slot_floats)) ok = false;
   });
   if (!ok) throw Error(ErrorCode::internal, {.where = "attention_forward", .what = "oneDNN refused a GEMM"});
 }

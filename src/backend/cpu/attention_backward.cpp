@@ -115,8 +115,8 @@ void attention_backward(const Context& ctx, const ops::AttentionBackward& args) 
   if (ctx.measuring()) return;
   const auto run = HWY_DYNAMIC_DISPATCH(AttentionBackwardHead);
   std::atomic<bool> ok = true;
-  parallel_tasks(ctx, tasks, [&](int64_t task) {
-    float* memory = scratch.as<float>() + omp_get_thread_num() * slot_floats;
+  parallel_tasks(ctx, tasks, [&](int64_t task, int worker) {
+    float* memory = scratch.as<float>() + worker * slot_floats;
     if (!run(args, shape, task / shape.kv_heads, task % shape.kv_heads, memory)) ok = false;
   });
   if (!ok) throw Error(ErrorCode::internal, {.where = "attention_backward", .what = "oneDNN refused a GEMM"});

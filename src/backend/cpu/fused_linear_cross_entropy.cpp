@@ -146,6 +146,7 @@ class Walk {
 
   // Rows of x that belong to kept tokens [begin, end): x itself where nothing is left out between them, else a copy.
   Tensor gather(int64_t begin, int64_t end) const {
+    if (hidden_ == 0) return top_rows(args_.x, end - begin);  // nothing is read, and x may be null
     if (token(end - 1) - token(begin) == end - 1 - begin) return args_.x.slice(0, token(begin), token(end - 1) + 1);
     const Tensor rows = top_rows(rows_, end - begin);
     parallel_tasks(ctx_, end - begin, [&](int64_t i) {

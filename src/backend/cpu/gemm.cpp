@@ -231,11 +231,11 @@ void gemm(const Context& ctx, const Gemm& args) {
 
   std::atomic<int> failure = dnnl_success;
   // Neighbouring tasks share their columns of b, the larger operand wherever it matters.
-  parallel_tasks(ctx, tiling.tasks(), [&](int64_t task) {
+  parallel_tasks(ctx, tiling.tasks(), [&](int64_t task, int worker) {
     const int64_t i = task % tiling.m.count, j = task / tiling.m.count % tiling.n.count;
     const int64_t piece = task / tiling.m.count / tiling.n.count;
     const int64_t k0 = tiling.k.begin(piece), k1 = tiling.k.end(piece);
-    float* slot = scratch.as<float>() + omp_get_thread_num() * product.slot_floats;
+    float* slot = scratch.as<float>() + worker * product.slot_floats;
     dnnl_status_t status = dnnl_success;
     if (product.split()) {
       float* out = partials.as<float>() + piece * area + tiling.m.begin(i) * product.columns + tiling.n.begin(j);

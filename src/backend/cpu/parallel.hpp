@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "tigon/core/context.hpp"
 
@@ -23,21 +24,30 @@ class NoInnerThreads {
   int outer_ = omp_get_max_threads();
 };
 
-// Runs body(task) for each task in [0, tasks), each on one thread. What a task covers must not depend on the number of
-// threads; then neither does the result. Tasks must not throw.
+// Runs body(task), or body(task, worker), for each task in [0, tasks), each on one thread. What a task covers must not
+// depend on the number of threads; then neither does the result. Tasks must not throw. `worker` says whose scratch a
+// task may use, less than thread_count and than tasks. OpenMP's number of the thread would not do: without a team here
+// it is the one that the caller's thread has in a team of the caller's.
 template <class Body>
 void parallel_tasks(const Context& ctx, int64_t tasks, const Body& body) {
+  const auto run = [&](int64_t task, int worker) {
+    if constexpr (std::is_invocable_v<const Body&, int64_t, int>) {
+      body(task, worker);
+    } else {
+      body(task);
+    }
+  };
   const int threads = static_cast<int>(std::min<int64_t>(thread_count(ctx), tasks));
   if (threads <= 1) {  // a team of one would still make system calls
     const NoInnerThreads alone;
-    for (int64_t task = 0; task < tasks; ++task) body(task);
+    for (int64_t task = 0; task < tasks; ++task) run(task, 0);
     return;
   }
 #pragma omp parallel num_threads(threads)
   {
     const NoInnerThreads alone;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t task = 0; task < tasks; ++task) body(task);
+    for (int64_t task = 0; task < tasks; ++task) run(task, omp_get_thread_num());
   }
 }
 
