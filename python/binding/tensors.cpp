@@ -90,10 +90,19 @@ bool read_place(PyObject* object, const char* name, Place* place) {
 bool read_by_attributes(PyObject* object, const char* name, RawTensor* out) {
   if (!read_place(object, name, &out->place)) return false;
   const Ref shape(PyObject_GetAttrString(object, "shape"));
+  if (!shape) return false;
   const Ref strides(PyObject_CallMethod(object, "stride", nullptr));
-  const Ref pointer(PyObject_CallMethod(object, "data_ptr", nullptr));
+  if (!strides) return false;
   const Ref dtype(PyObject_GetAttrString(object, "dtype"));
-  if (!shape || !strides || !pointer || !dtype) return false;
+  if (!dtype) return false;
+  const Ref pointer(PyObject_CallMethod(object, "data_ptr", nullptr));
+  if (!pointer) {
+    PyErr_Format(PyExc_NotImplementedError,
+                 "'%s' has no memory that could be read. Under vmap neither tigon's ops nor their gradients work "
+                 "(is_grads_batched=True, vectorize=True): loop over the batch instead.",
+                 name);
+    return false;
+  }
   const Py_ssize_t rank = PySequence_Size(shape.get());
   if (rank < 0) return false;
   if (rank > kMaxTorchRank) {
