@@ -44,7 +44,9 @@ int main(int argc, char** argv) {
     if (argc > 1) refuse_unknown_command(app, argv[1]);
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw tigon::Error(tigon::ErrorCode::io, {.where = "standard output", .what = "not all of it could be written"});
+      throw tigon::Error(tigon::ErrorCode::io, {.where = "standard output",
+                                                .what = "not all of it could be written",
+                                                .fix = "Send it to a file with room, or keep the terminal open."});
     }
     return 0;
   } catch (const CLI::ParseError& error) {

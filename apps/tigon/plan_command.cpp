@@ -136,7 +136,7 @@ void add_plan(CLI::App& app) {
   flags->model.seq = 1024;
   flags->model.add_to(*plan);
   plan->add_option("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it")
-      ->check([](const std::string& text) {
+      ->check([](const std::string& text) {  // here, because later an empty one would mean that none was given
         (void)bytes_from_string(text);
         return std::string();
       });

@@ -99,10 +99,10 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
 
 std::string Sampler::fingerprint() const {
   if (!file_) return "random";
-  const int64_t taken = std::min<int64_t>(windows_, 64), seq = options_.seq;
-  std::vector<int32_t> tokens(static_cast<size_t>(taken * seq));
+  const int64_t taken = std::min<int64_t>(windows_, 64), each = std::min<int64_t>(options_.seq, 1024);
+  std::vector<int32_t> tokens(static_cast<size_t>(taken * each));
   for (int64_t i = 0; i < taken; ++i) {
-    file_->read(options_.first_token + windows_ * i / taken * seq, seq, tokens.data() + i * seq);
+    file_->read(options_.first_token + windows_ * i / taken * options_.seq, each, tokens.data() + i * each);
   }
   return fmt::format("{:016x}", text_checksum({reinterpret_cast<const char*>(tokens.data()), tokens.size() * 4}));
 }

@@ -26,9 +26,9 @@ double seconds_between(Clock::time_point a, Clock::time_point b) {
 // JSON lines, each flushed, so that a log is whole up to its last line whatever happens.
 class StepLog {
  public:
-  StepLog(const fs::path& path, bool append) : path_(path) {
+  StepLog(const fs::path& path, bool append) {
     if (path.empty()) return;
-    if (append && fs::is_regular_file(path)) drop_cut_line();
+    if (append && fs::is_regular_file(path)) drop_cut_line(path);
     file_.open(path, append ? std::ios::app : std::ios::trunc);
     if (!file_) throw Error(ErrorCode::io, {.where = path.string(), .what = "the log cannot be written"});
   }
@@ -43,17 +43,16 @@ class StepLog {
 
  private:
   // A full disk leaves a part of a line, which the next one must not be glued to.
-  void drop_cut_line() const {
-    std::ifstream old(path_, std::ios::binary);
+  static void drop_cut_line(const fs::path& path) {
+    std::ifstream old(path, std::ios::binary);
     int64_t whole = 0, size = 0;
     for (std::string line; std::getline(old, line); size += old.eof() ? 0 : 1) {
       size += static_cast<int64_t>(line.size());
       if (!old.eof()) whole = size + 1;
     }
-    if (whole < size) fs::resize_file(path_, static_cast<uintmax_t>(whole));
+    if (whole < size) fs::resize_file(path, static_cast<uintmax_t>(whole));
   }
 
-  fs::path path_;
   std::ofstream file_;
 };
 

@@ -188,11 +188,10 @@ TEST_F(AttentionFixture, WorksOnNoTokensAndWithoutLse) {
 }
 
 TEST_F(AttentionFixture, WorksInsideATeamOfTheCallers) {
+  constexpr int kCallers = 4;
+  std::vector<std::vector<float>> os(kCallers, o), dqs(kCallers, dq), dks(kCallers, dk), dvs(kCallers, dv);
   ops::attention_forward(ctx, forward);
   ops::attention_backward(ctx, backward);
-  constexpr int kCallers = 4;
-  std::vector<std::vector<float>> os(kCallers, std::vector<float>(o.size())), dqs(kCallers, dq), dks(kCallers, dk),
-      dvs(kCallers, dv);
 #pragma omp parallel for num_threads(kCallers)
   for (int caller = 0; caller < kCallers; ++caller) {
     const auto i = static_cast<size_t>(caller);
@@ -207,6 +206,8 @@ TEST_F(AttentionFixture, WorksInsideATeamOfTheCallers) {
   }
   EXPECT_EQ(os, std::vector(kCallers, o));
   EXPECT_EQ(dqs, std::vector(kCallers, dq));
+  EXPECT_EQ(dks, std::vector(kCallers, dk));
+  EXPECT_EQ(dvs, std::vector(kCallers, dv));
 }
 
 }  // namespace

@@ -134,16 +134,17 @@ TEST(Gemm, NativeProductsDoNotDependOnTheThreads) {
 
 // A caller with threads of its own calls each op on one: whose number is in the caller's team, not in one of ours.
 TEST(Gemm, WorksInsideATeamOfTheCallers) {
-  constexpr int kCallers = 4;
-  std::vector<float> results(kCallers);
-#pragma omp parallel for num_threads(kCallers)
-  for (int caller = 0; caller < kCallers; ++caller) {
+  const auto last_element = [] {
     HeapArena heap;
     Problem p({20, 30, 40}, DType::bf16, false, true, false, false);
     cpu::gemm({.threads = 1, .memory = &heap}, p.args);
-    results[static_cast<size_t>(caller)] = p.result(19, 29);
-  }
-  EXPECT_EQ(results, std::vector<float>(kCallers, results[0]));
+    return p.result(19, 29);
+  };
+  constexpr int kCallers = 4;
+  std::vector<float> results(kCallers);
+#pragma omp parallel for num_threads(kCallers)
+  for (int caller = 0; caller < kCallers; ++caller) results[static_cast<size_t>(caller)] = last_element();
+  EXPECT_EQ(results, std::vector<float>(kCallers, last_element()));
 }
 
 // 1 + 512·2⁻¹⁰: added up in bf16, each small term would be rounded away.

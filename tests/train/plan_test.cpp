@@ -103,7 +103,6 @@ TEST(PlanMemory, BytesPerParameterAreTheStudys) {
   EXPECT_EQ(f.logits, int64_t{4} * 1024 * 128256 * 4);
 }
 
-// In one step of one micro-batch the gradients are not there when the loss is computed, but where activations died.
 TEST(PlanMemory, FormulasEndAtTheLargestNumber) {
   ModelConfig model = small_model();
   model.vocab = 1 << 24;
@@ -113,6 +112,7 @@ TEST(PlanMemory, FormulasEndAtTheLargestNumber) {
   EXPECT_EQ(study_formulas(model, 1, train).logits, std::numeric_limits<int64_t>::max());
 }
 
+// In one step of one micro-batch the gradients are not there when the loss is computed, but where activations died.
 TEST(PlanMemory, GradientsAreBornLayerByLayer) {
   const ModelConfig model = builtin_model("llama-3.2-1b");
   const ParameterList parameters(model);

@@ -55,7 +55,7 @@ class Sampler {
 
   // Windows in an epoch; 0 where there is no end.
   int64_t windows() const noexcept { return windows_; }
-  // Of windows all over the data: tells one file from another, without reading all of a large one.
+  // Of the beginnings of windows all over the data: tells one file from another, without reading all of a large one.
   std::string fingerprint() const;
   // Samples [first, first + count) of the endless sequence of epochs.
   void fill(int64_t first, int64_t count, TokenBatch& batch);
