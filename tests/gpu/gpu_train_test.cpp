@@ -103,6 +103,30 @@ TEST_F(GpuTrain, TheSameBitsOnEveryRunAndForEveryMask) {
   }
 }
 
+// Rows as long as models have them, which several warps share.
+TEST_F(GpuTrain, MasksGiveTheSameBitsAtModelSizes) {
+  std::string first;
+  for (const char* recompute : {"none", "selective", "block"}) {
+    TrainConfig train = gpu_run("bf16-sr");
+    train.seq = 256;
+    train.memory.chunk.tokens = 256;
+    train.memory.recompute = recompute_from_string(recompute);
+    ModelConfig model = gpu_model();
+    model.hidden = 2048;
+    model.head_dim = 64;
+    model.heads = 32;
+    model.kv_heads = 8;
+    model.intermediate = 1024;
+    model.max_position = 256;
+    Trainer trainer(model, train);
+    trainer.initialize();
+    (void)losses(trainer, 0, 2);
+    const std::string state = state_of(trainer);
+    if (first.empty()) first = state;
+    EXPECT_TRUE(state == first) << recompute;
+  }
+}
+
 TEST_F(GpuTrain, RecordedStepsAreTheSameSteps) {
   for (const char* precision : {"fp32", "bf16-sr", "fp16"}) {
     for (const int64_t accumulate : {1, 3}) {

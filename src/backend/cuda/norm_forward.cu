@@ -70,14 +70,16 @@ void launch(NormForwardRows<T> args, bool packed, bool own_parameters, cudaStrea
     args.group_threads = static_cast<unsigned>(threads);
     kernel<<<grid_size(divide_up(args.tokens, groups)), static_cast<unsigned>(groups * threads), 0, stream>>>(args);
   };
-  // Two tensors arrive at once in add_rmsnorm: half the packs are as many bytes.
-  constexpr int kFew = kNorm == Norm::add_rms ? kPacksPerThread / 2 : kPacksPerThread;
+  // rmsnorm and add_rmsnorm share out a row in the same way, so that a row's sum has the same bits in both: a trainer
+  // that kept x = a + b runs the one where it had run the other. Two tensors arrive at once in add_rmsnorm, whose
+  // registers would not hold the weight besides.
+  constexpr auto kReading = kNorm == Norm::add_rms ? Reading::late : kOwnReading;
   if (!own_parameters) {
     run(norm_forward_kernel<T, kNorm, kPacksPerThread, 1024, 1, Reading::any>, kPacksPerThread);
   } else if (packs <= kWarp) {
     run(norm_forward_kernel<T, kNorm, 1, kMaxThreads, kMinBlocks, kOwnReading>, 1);
-  } else if (packs <= kMaxThreads * kFew) {
-    run(norm_forward_kernel<T, kNorm, kFew, kMaxThreads, kMinBlocks, kOwnReading>, kFew);
+  } else if (packs <= kMaxThreads * kPacksPerThread) {
+    run(norm_forward_kernel<T, kNorm, kPacksPerThread, kMaxThreads, kMinBlocks, kReading>, kPacksPerThread);
   } else {
     run(norm_forward_kernel<T, kNorm, kPacksPerThread, 1024, 1, Reading::late>, kPacksPerThread);
   }
