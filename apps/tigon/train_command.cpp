@@ -167,7 +167,11 @@ void run(Flags& flags) {
     }
     return;
   }
-  show("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
+  if (result.trained > 0) {
+    show("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
+  } else {
+    show("\nNothing to train: {} of {} steps are done", result.steps, train.steps);
+  }
   if (options.eval_fraction > 0 || !options.eval_data.empty()) show(", {:.4f} in evaluation", result.eval_loss);
   if (result.tokens_per_second > 0) show(", {:.0f} tokens/s", result.tokens_per_second);
   show("\n");

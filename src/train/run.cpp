@@ -105,6 +105,7 @@ class Run {
     if (!options_.checkpoints.empty() && trainer_.step() > saved_) save();
     if (!options_.output.empty() && !result_.stopped) write_output();
     result_.steps = trainer_.step();
+    result_.trained = collected_;
     result_.planned_bytes = trainer_.plan().total_bytes();
     result_.used_bytes = trainer_.used_bytes();
     if (timed_tokens_ > 0) result_.tokens_per_second = static_cast<double>(timed_tokens_) / timed_seconds_;

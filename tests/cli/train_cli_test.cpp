@@ -243,6 +243,7 @@ TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
   expect(tigon(command + "other --steps 2 --resume"), 2, {"data", "checkpoint's"});
   expect(tigon(command + "one --steps 2 --resume --ignore-token 97"), 2, {"--ignore-token", "expected -1, got 97"});
   expect(tigon(command + "one --steps 2 --resume"), 0, {"resumed after step 1"});
+  expect(tigon(command + "one --steps 2 --resume"), 0, {"Nothing to train: 2 of 2 steps are done"});
 }
 
 // A full disk cuts a line off.

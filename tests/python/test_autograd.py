@@ -145,7 +145,7 @@ def test_transforms_are_refused(name, device):
     result = as_tuple(case.function(*case.leaves))[0]
     # Our own explanation, or torch's where backward begins with an op of torch's.
     with pytest.raises(RuntimeError, match=r"is_grads_batched=True.*loop over the batch|Batching rule not implemented"):
-        torch.autograd.grad(result, case.leaves[0], torch.ones(2, *result.shape), is_grads_batched=True)
+        torch.autograd.grad(result, case.leaves[0], result.new_ones(2, *result.shape), is_grads_batched=True)
 
 
 @pytest.mark.parametrize("inputs", ["gradients", "no gradients"])

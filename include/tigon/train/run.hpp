@@ -48,7 +48,8 @@ class RunObserver {
 };
 
 struct RunResult {
-  int64_t steps = 0;  // the step the run stands at
+  int64_t steps = 0;    // the step the run stands at
+  int64_t trained = 0;  // how many of them were trained now, not before the checkpoint
   bool stopped = false;
   double first_loss = 0, last_loss = 0;
   double eval_loss = 0;
