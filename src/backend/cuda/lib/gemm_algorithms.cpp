@@ -120,8 +120,8 @@ uint32_t tile_of(const cublasLtMatmulAlgo_t& algorithm) {
 }
 
 // Which choice to take without timing any. Where the output is many tiles large, the library's estimate is too kind to
-// its largest tiles: under load on an H200 the next smaller ones are 5 % faster on average over 62 shapes, up to 39 %
-// where sums are short, and slower at none (bench/results/h200-vs-peers.md, "Which algorithm").
+// its largest tiles: under load on an H200 the next smaller ones are 11 % faster on average and up to 39 % where sums
+// are short (bench/results/h200-vs-peers.md, "Which algorithm").
 size_t preferred(const GemmKey& key, const std::vector<cublasLtMatmulHeuristicResult_t>& choices) {
   const bool hopper = device_numbers({DeviceKind::cuda, key.device}).capability == 90;
   if (!hopper || key.in_type == CUDA_R_32F || key.k > 16384) return 0;
