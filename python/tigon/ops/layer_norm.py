@@ -31,7 +31,8 @@ def _forward(
     eps: float,
     run: Any = _native.layernorm_forward,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    y, mean, rstd = empty_rows(x), empty_statistic(x), empty_statistic(x)
+    y, mean = empty_rows(x), empty_statistic(x)
+    rstd = torch.empty_like(mean)
     run(x, weight, bias, y, mean, rstd, eps)
     return y, mean, rstd
 
