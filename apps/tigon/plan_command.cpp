@@ -88,9 +88,8 @@ MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& paramete
   train.memory.chunk.tokens = loss_chunk(model, train);
   train.device = {};
   note = fmt::format(
-      "\nThis machine has no usable GPU, so \"loss\" and \"workspace\" are what the CPU's kernels take; every other "
-      "row "
-      "is what\nthe GPU will hold. ({})\n",
+      "\nWithout a GPU or its backend, \"loss\" and \"workspace\" are what the CPU's kernels take; every other row\n"
+      "is what the GPU will hold. ({})\n",
       why);
   return plan_memory(model, parameters, train);
 }

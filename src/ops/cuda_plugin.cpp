@@ -21,28 +21,34 @@ std::string folder_of_this_library() {
 }
 
 const Backend* open_plugin() {
-  std::vector<std::string> candidates;
-  if (const char* named = std::getenv("TIGON_CUDA_LIBRARY")) {
-    candidates.emplace_back(named);
-  } else {
-    const std::string folder = folder_of_this_library();
-    candidates = {folder + "libtigon_cuda.so", folder + "../lib/libtigon_cuda.so", "libtigon_cuda.so"};
-  }
-  std::string tried;
+  const char* named = std::getenv("TIGON_CUDA_LIBRARY");
+  const std::string folder = folder_of_this_library();
+  std::vector<std::string> candidates = {folder + "libtigon_cuda.so", folder + "../lib/libtigon_cuda.so",
+                                         "libtigon_cuda.so"};
+  if (named != nullptr) candidates = {named};
+  std::string faults;  // of what is there; most machines have no such file, which is none
   for (const std::string& path : candidates) {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    std::string fault;
     if (library == nullptr) {
-      tried += std::string(tried.empty() ? "" : "; ") + dlerror();
-      continue;
+      fault = dlerror();
+      if (fault == path + ": cannot open shared object file: No such file or directory") continue;
+    } else {
+      using Entry = const Backend* (*)();
+      const auto entry = reinterpret_cast<Entry>(dlsym(library, "tigon_cuda_backend"));
+      if (entry != nullptr) return entry();  // stays open for the life of the process
+      fault = path + " has no tigon_cuda_backend";
+      (void)dlclose(library);
     }
-    using Entry = const Backend* (*)();
-    const auto entry = reinterpret_cast<Entry>(dlsym(library, "tigon_cuda_backend"));
-    if (entry != nullptr) return entry();  // stays open for the life of the process
-    tried += path + " has no tigon_cuda_backend";
-    (void)dlclose(library);
+    faults += (faults.empty() ? "" : "; ") + fault;
+  }
+  std::string what = "the CUDA backend could not be opened (" + faults + ")";
+  if (faults.empty()) {
+    what = named != nullptr ? "there is no file " + candidates[0] + ", which TIGON_CUDA_LIBRARY names"
+                            : "there is no CUDA backend, libtigon_cuda.so, beside this program or library";
   }
   throw Error(ErrorCode::unsupported, {.where = "device cuda",
-                                       .what = "the CUDA backend could not be opened (" + tried + ")",
+                                       .what = what,
                                        .fix = "Build it with ./scripts/build cuda on a machine with the CUDA toolkit, "
                                               "or run on the CPU."});
 }

@@ -87,6 +87,16 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
 }
 
+TEST(TrainCli, WhyThereIsNoCudaBackendIsSaid) {
+  const Folder folder;
+  ASSERT_EQ(setenv("TIGON_CUDA_LIBRARY", (folder / "absent.so").c_str(), 1), 0);
+  const std::string command = "plan --model llama-bytes-1m --device cuda --batch 1 --seq 8";
+  expect(tigon(command), 0, {"there is no file", "absent.so, which TIGON_CUDA_LIBRARY names"});
+  std::ofstream(folder / "absent.so") << "not a library";
+  expect(tigon(command), 0, {"the CUDA backend could not be opened", "absent.so"});
+  unsetenv("TIGON_CUDA_LIBRARY");
+}
+
 // What it proposes must be something that it would take.
 TEST(TrainCli, PlanOfAVeryLargeStepHasNoAdviceOutOfRange) {
   expect(tigon("plan --model llama-bytes-1m --seq 1 --batch 40000 --accumulate 2"), 0, {"--recompute selective"});
