@@ -76,11 +76,14 @@ install_python_environment() {
   echo "${packages[*]}" >build/python/done
 }
 
-# build_wheel <preset>: the Python package as build/wheel/tigon-*.whl, out of what the preset has compiled.
+# build_wheel <preset>: the Python package as build/wheel/tigon-*.whl, out of what the preset has compiled. --config-settings
+# is spelt out because Debian 12's pip, 23.0.1, does not know -C yet. TIGON_APP stays on because scikit-build-core configures the
+# folder anew when its own place has changed (another Python), and without it the program would be gone from the build.
 build_wheel() {
   local cuda=OFF
   if [ "$1" = cuda ]; then cuda=ON; fi
   rm -rf build/wheel
   build/python/bin/pip wheel . --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel \
-    -C "build-dir=build/$1" -C "cmake.define.TIGON_CUDA=$cuda"
+    --config-settings "build-dir=build/$1" --config-settings "cmake.define.TIGON_CUDA=$cuda" \
+    --config-settings cmake.define.TIGON_APP=ON
 }

@@ -127,6 +127,11 @@ void add_bench(CLI::App& app) {
   ops->add_option("--json", flags->json, "Also write the rows to this file, after each row");
   ops->add_flag("--memory", flags->memory, "Also print which tensors hold each peak");
   ops->footer(shapes +
+              "\nAfter a shape, \":lean\" (GPU), \":liger\" or \":chunk=N\" say how much of the logits exists at a "
+              "time, \":f32dw\" asks for an\n"
+              "f32 gradient of the weight, \":ignored=SHARE\" ignores that share of the tokens, and \":racing\" allows "
+              "gradients that differ\n"
+              "from run to run (GPU).\n"
               "\nExample:  tigon bench ops --ops rmsnorm --shapes 4096x4096,16384x2048 --dtype f32,bf16 --memory");
   ops->callback([flags] { run(*flags); });
 }

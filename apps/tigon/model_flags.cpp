@@ -44,7 +44,7 @@ void ModelFlags::add_to(CLI::App& command) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   CLI::Option* chunk_option =
-      command.add_option("--chunk", chunk, "Tokens per chunk of the fused loss; 0: from the vocabulary's size")
+      command.add_option("--chunk", chunk, "Tokens per chunk of the fused loss; 0: by the size of the logits")
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
           ->capture_default_str();
   command.add_flag("--liger-chunk", liger_chunk, "Chunks by Liger's rule")->excludes(chunk_option);
@@ -54,7 +54,7 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_flag(
       "--update-early", update_early,
       "Update each layer as soon as its gradient is complete: one layer's gradients exist at a time. Needs "
-      "--clip 0");
+      "--clip 0 and --accumulate 1, and not fp16");
   command.add_flag(
       "--nondeterministic", nondeterministic,
       "Allow attention gradients that differ in their last bits from run to run where that is faster (GPU)");

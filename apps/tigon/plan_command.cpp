@@ -147,7 +147,8 @@ void add_plan(CLI::App& app) {
       "uses\nexactly these bytes.\n\n"
       "Examples:\n"
       "  tigon plan --model llama-3.2-1b --batch 8 --seq 1024 --precision bf16-sr --recompute block\n"
-      "  tigon plan --model llama-3.1-8b --precision bf16-sr --recompute block --fit 80GiB\n"
+      "  tigon plan --model llama-3.1-8b --device cuda --precision bf16-sr --recompute block --fit 80GiB   # needs no "
+      "GPU\n"
       "  tigon plan --model llama-3.2-1b --fused none        # what the fused kernels save");
   plan->callback([flags] { run(*flags); });
 }

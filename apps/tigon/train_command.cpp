@@ -221,7 +221,7 @@ void add_train(CLI::App& app) {
                    "Or on this share at the end of the data, which is then not trained on")
       ->check(CLI::Range(0.0, 0.9))
       ->excludes(eval_data);
-  train->add_option("--eval-every", flags->run.eval_every, "Steps between evaluations; 0: at the end")
+  train->add_option("--eval-every", flags->run.eval_every, "Steps between evaluations; 0: only at the end")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   train->add_option("--eval-batches", flags->run.eval_batches, "Batches per evaluation")
@@ -229,7 +229,7 @@ void add_train(CLI::App& app) {
       ->capture_default_str();
   train->add_option("--checkpoints", flags->run.checkpoints,
                     "Folder for checkpoints: each a whole state of the run, and a model that transformers loads");
-  train->add_option("--save-every", flags->run.save_every, "Steps between checkpoints; 0: at the end")
+  train->add_option("--save-every", flags->run.save_every, "Steps between checkpoints; 0: only at the end")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   train->add_option("--keep", flags->run.keep, "How many checkpoints stay")
@@ -258,7 +258,8 @@ void add_train(CLI::App& app) {
   train->footer(
       "\nA token file is, little-endian: the 8 bytes TIGONTOK, u32 version 1, u32 bytes per token (2 or 4), u64 number "
       "of "
-      "tokens,\nu64 vocabulary size, then the tokens.\n\nCtrl-C finishes the step, saves, and says how to go on.\n\n"
+      "tokens,\nu64 vocabulary size, then the tokens.\n\nCtrl-C finishes the step, saves (with --checkpoints), and "
+      "says how to go on.\n\n"
       "Examples:\n"
       "  tigon train --data data/austen.txt --steps 200 --lr 1e-3 --eval-fraction 0.05\n"
       "  tigon train --model ./Llama-3.2-1B --data tokens.bin --device cuda --precision bf16-sr --recompute block \\\n"

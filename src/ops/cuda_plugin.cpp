@@ -3,29 +3,39 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tigon/core/error.hpp"
 
 namespace tigon::ops {
 
+namespace fs = std::filesystem;
+
 namespace {
 
+// With its slash. Of a program dladdr knows only argv[0], which may be a link (build/tigon) or a bare name.
 std::string folder_of_this_library() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&cuda_plugin), &info) == 0 || info.dli_fname == nullptr) return "";
-  const std::string path = info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  const std::string named = info.dli_fname;
+  std::error_code failed;
+  const fs::path path = fs::canonical(named.find('/') == std::string::npos ? "/proc/self/exe" : named, failed);
+  return failed ? "" : (path.parent_path() / "").string();
 }
 
 const Backend* open_plugin() {
   const char* named = std::getenv("TIGON_CUDA_LIBRARY");
-  const std::string folder = folder_of_this_library();
-  std::vector<std::string> candidates = {folder + "libtigon_cuda.so", folder + "../lib/libtigon_cuda.so",
-                                         "libtigon_cuda.so"};
-  if (named != nullptr) candidates = {named};
+  std::vector<std::string> candidates;
+  if (named != nullptr) {
+    candidates = {named};
+  } else {
+    const std::string folder = folder_of_this_library();
+    if (!folder.empty()) candidates = {folder + "libtigon_cuda.so", folder + "../lib/libtigon_cuda.so"};
+    candidates.emplace_back("libtigon_cuda.so");
+  }
   std::string faults;  // of what is there; most machines have no such file, which is none
   for (const std::string& path : candidates) {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

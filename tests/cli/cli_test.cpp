@@ -72,5 +72,18 @@ TEST(Cli, FusedLossTakesAFractionOfTheUnfusedMemory) {
   std::filesystem::remove(file);
 }
 
+// It looks for the CUDA backend beside itself, not beside the link; scripts/build makes one.
+TEST(Cli, ALinkIsAsGoodAsTheProgram) {
+  const std::filesystem::path link = testing::TempDir() + "tigon_link";
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink(TIGON_PROGRAM, link);
+  const std::string arguments = "plan --model llama-bytes-1m --device cuda";
+  const Outcome direct = tigon(arguments);
+  expect(direct, 0, {"cuda"});
+  EXPECT_EQ(tigon(arguments, link.string()).text, direct.text);
+  EXPECT_EQ(tigon(arguments, "cd " + link.parent_path().string() + " && PATH=. tigon_link").text, direct.text);
+  std::filesystem::remove(link);
+}
+
 }  // namespace
 }  // namespace tigon::test

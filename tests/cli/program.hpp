@@ -16,8 +16,8 @@ struct Outcome {
   std::string text;  // standard output and standard error together
 };
 
-inline Outcome tigon(const std::string& arguments) {
-  FILE* pipe = popen((std::string(TIGON_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
+inline Outcome tigon(const std::string& arguments, const std::string& program = TIGON_PROGRAM) {
+  FILE* pipe = popen((program + " " + arguments + " 2>&1").c_str(), "r");
   std::string text;
   std::array<char, 4096> buffer{};
   while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
