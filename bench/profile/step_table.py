@@ -7,7 +7,7 @@
         tigon train --model llama-3.2-1b --device cuda --precision bf16-sr --batch 8 --seq 1024 --steps 12
     bench/profile/step_table.py times.tsv --batch 8 --seq 1024 --copy 4258 --gemm 803
 
---copy and --gemm are the ceilings that `tigon bench ops --device cuda` prints (GB/s, TFLOP/s). The model is
+--copy and --gemm are the ceilings that `tigon bench ops --device cuda` prints (GB/s, and GFLOP/s / 1000). The model is
 Llama-3.2-1B with bf16 weights, gradients and states; --recompute says what backward makes again. Steps are found by
 their AdamW kernels; the last two whole ones are averaged."""
 

@@ -74,15 +74,17 @@ TEST(Cli, FusedLossTakesAFractionOfTheUnfusedMemory) {
 
 // It looks for the CUDA backend beside itself, not beside the link; scripts/build makes one.
 TEST(Cli, ALinkIsAsGoodAsTheProgram) {
-  const std::filesystem::path link = testing::TempDir() + "tigon_link";
-  std::filesystem::remove(link);
+  const std::filesystem::path folder = testing::TempDir() + "tigon_link", link = folder / "tigon_link";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
   std::filesystem::create_symlink(TIGON_PROGRAM, link);
+  std::ofstream(folder / "libtigon_cuda.so") << "what it must not open";
   const std::string arguments = "plan --model llama-bytes-1m --device cuda";
   const Outcome direct = tigon(arguments);
   expect(direct, 0, {"cuda"});
   EXPECT_EQ(tigon(arguments, link.string()).text, direct.text);
-  EXPECT_EQ(tigon(arguments, "cd " + link.parent_path().string() + " && PATH=. tigon_link").text, direct.text);
-  std::filesystem::remove(link);
+  EXPECT_EQ(tigon(arguments, "cd " + folder.string() + " && PATH=. tigon_link").text, direct.text);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
