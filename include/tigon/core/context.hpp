@@ -33,7 +33,7 @@ class MemorySource {
   virtual bool measuring() const noexcept { return false; }
 };
 
-// A block that goes back to its source when it leaves scope.
+// A block that goes back to its source when it leaves scope. The source must live until then.
 class Buffer {
  public:
   Buffer() = default;
@@ -86,7 +86,7 @@ struct Context {
   Buffer take(std::string_view name, int64_t bytes, MemoryClass memory_class) const;
 };
 
-// A tensor with the memory behind it.
+// A tensor with the memory behind it, which goes back to ctx.memory: that must outlive it.
 struct OwnedTensor {
   Buffer buffer;
   Tensor view;
