@@ -65,6 +65,11 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+Check::Check(const char* op, const Context& ctx) : op_(op), ctx_(ctx) {
+  known("device.kind", ctx.device.kind, DeviceKind::cuda);
+  in_range("threads", ctx.threads, 0, kMostThreads);
+}
+
 void Check::fail(std::string what, std::string expected, std::string got, std::string fix) const {
   throw Error(ErrorCode::invalid_argument, {.where = op_,
                                             .what = std::move(what),

@@ -49,6 +49,17 @@ TEST_F(RmsnormFixture, BadArgumentsAreNamedAndNothingIsWritten) {
 }
 
 TEST_F(RmsnormFixture, WorksInPlaceAndOnNoRows) {
+TEST_F(RmsnormFixture, AContextThatMakesNoSenseIsRefused) {
+  const auto refuse = [&](auto change, const char* text) {
+    Context bad = ctx;
+    change(bad);
+    expect_error([&] { ops::rmsnorm_forward(bad, args); }, ErrorCode::invalid_argument, text);
+  };
+  refuse([](auto& c) { c.threads = -1; }, "'threads' is out of range; expected 0 to 4096, got -1");
+  refuse([](auto& c) { c.threads = 1 << 30; }, "'threads' is out of range");
+  refuse([](auto& c) { c.device.kind = static_cast<DeviceKind>(7); }, "'device.kind' is out of range");
+}
+
   args.y = args.x;
   ops::rmsnorm_forward(ctx, args);
   EXPECT_NEAR(x[3], 4.0f, 1e-5f);

@@ -71,12 +71,14 @@ class Buffer {
   Allocation allocation_;
 };
 
+inline constexpr int kMostThreads = 4096;  // more than that is a mistake, and more than most systems start
+
 // How an op runs: where, on which stream, with how many threads, and where its scratch comes from. A plain value;
 // it owns nothing.
 struct Context {
   Device device{};
   void* stream = nullptr;          // cudaStream_t on a GPU
-  int threads = 0;                 // CPU threads; 0 means all. Results do not depend on it.
+  int threads = 0;                 // CPU threads, at most kMostThreads; 0 means all. Results do not depend on it.
   MemorySource* memory = nullptr;  // scratch and intermediates; may stay null for ops that need none
 
   // In measure mode an op checks its arguments, books its scratch and returns without touching data.
