@@ -236,6 +236,9 @@ TEST(PlanMemory, NonsenseIsRefused) {
   EXPECT_THROW((void)plan_memory(windowed, parameters, train), Error);
   train.seq = 8;
   EXPECT_NO_THROW((void)plan_memory(windowed, parameters, train));
+  ModelConfig deeper = model;
+  deeper.layers = 3;
+  expect_error([&] { (void)plan_memory(deeper, parameters, train); }, ErrorCode::invalid_argument, "another model");
 }
 
 TEST(PlanMemory, SettingsThatMakeNoSenseAreRefused) {
@@ -255,6 +258,15 @@ TEST(PlanMemory, SettingsThatMakeNoSenseAreRefused) {
   refuse([](auto& t) { t.precision.loss_scale.hysteresis = -1; }, "hysteresis");
   refuse([](auto& t) { t.threads = -1; }, "'threads'");
   refuse([](auto& t) { t.device.kind = static_cast<DeviceKind>(9); }, "'device.kind'");
+}
+
+// Some settings only an op refuses, in the middle of the walk, when gradients are alive.
+TEST(PlanMemory, AnErrorOnTheWayLeavesNothingBehind) {
+  const ModelConfig model = small_model();
+  TrainConfig train = small_run();
+  train.precision.m = DType::f16;
+  expect_error([&] { (void)plan_memory(model, ParameterList(model), train); }, ErrorCode::invalid_argument,
+               "'m' has the wrong type");
 }
 
 }  // namespace
