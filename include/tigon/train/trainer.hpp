@@ -61,7 +61,8 @@ class Trainer {
   int64_t skipped() const noexcept;
 
   // The state of the run in a new folder: weights as save_weights writes them, the optimizer's states, and
-  // `settings`, which restore() compares. The folder appears whole or not at all.
+  // `settings`, which restore_checkpoint() compares. The folder appears whole or not at all; a checkpoint of that name
+  // is replaced, anything else that stands there is an Error.
   void save_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings) const;
   // Throws Error, before anything is changed, unless all files are whole and the settings are the same.
   void restore_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings);
