@@ -140,14 +140,7 @@ void run(Flags& flags) {
   RunOptions options = flags.run;
   options.model_folder = flags.model.folder();
   options.shuffle = !flags.sequential;
-  if (options.checkpoints.empty() && (options.resume || options.save_every > 0)) {
-    throw Error(ErrorCode::invalid_argument, {.where = options.resume ? "--resume" : "--save-every",
-                                              .what = "needs --checkpoints, the folder that they are in"});
-  }
-  if (options.eval_every > 0 && options.eval_data.empty() && options.eval_fraction == 0) {
-    throw Error(ErrorCode::invalid_argument,
-                {.where = "--eval-every", .what = "needs --eval-data or --eval-fraction, what to evaluate on"});
-  }
+  check_run_options(options);
   const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
 
   Screen screen(train.steps, flags.print_every);

@@ -85,7 +85,8 @@ typedef struct tigon_context {
 
 /* "0.1.0" */
 TIGON_API const char* tigon_version(void);
-/* What went wrong in this thread's last failed call; never NULL. */
+/* What went wrong in this thread's last failed call; never NULL. The text is valid until this thread's next failed
+ * call: read it after the call, not in the same argument list. */
 TIGON_API const char* tigon_last_error(void);
 
 typedef struct tigon_rope_scaling {

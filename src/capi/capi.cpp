@@ -39,14 +39,11 @@ Context make_context(const tigon_context& c) {
                                               .expected = "TIGON_CPU or TIGON_CUDA",
                                               .got = std::to_string(c.device)});
   }
-  constexpr int32_t kMaxThreads = 4096;
-  if (c.threads < 0 || c.threads > kMaxThreads || c.device_index < 0 || c.scratch_bytes < 0 ||
-      (c.scratch == nullptr && c.scratch_bytes > 0)) {
+  if (c.device_index < 0 || c.scratch_bytes < 0 || (c.scratch == nullptr && c.scratch_bytes > 0)) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = "tigon_context",
                  .what = "a field is out of range",
-                 .expected = "threads from 0 to " + std::to_string(kMaxThreads) +
-                             ", device_index and scratch_bytes not negative, scratch set when it has bytes"});
+                 .expected = "device_index and scratch_bytes not negative, scratch set when it has bytes"});
   }
   return {.device = {static_cast<DeviceKind>(c.device), c.device_index}, .stream = c.stream, .threads = c.threads};
 }

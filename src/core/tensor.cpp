@@ -6,6 +6,16 @@
 
 namespace tigon {
 
+namespace {
+
+[[noreturn]] void throw_size(const char* where, std::span<const int64_t> sizes) {
+  throw Error(ErrorCode::invalid_argument, {.where = where,
+                                            .what = "the size of " + shape_string(sizes) + " is negative or overflows",
+                                            .expected = "less than 2^63 bytes"});
+}
+
+}  // namespace
+
 Tensor Tensor::contiguous(void* data, DType dtype, std::span<const int64_t> sizes, Device device) {
   if (sizes.size() > static_cast<size_t>(kMaxRank)) {
     throw Error(ErrorCode::invalid_argument, {.where = "Tensor",
@@ -22,7 +32,8 @@ Tensor Tensor::contiguous(void* data, DType dtype, std::span<const int64_t> size
   for (int d = tensor.rank - 1; d >= 0; --d) {
     tensor.sizes[d] = sizes[static_cast<size_t>(d)];
     tensor.strides[d] = stride;
-    stride *= std::max<int64_t>(1, tensor.sizes[d]);
+    if (tensor.sizes[d] < 0 || __builtin_mul_overflow(stride, std::max<int64_t>(1, tensor.sizes[d]), &stride))
+      throw_size("Tensor", sizes);
   }
   return tensor;
 }
@@ -94,12 +105,7 @@ std::string shape_string(const Tensor& tensor) {
 int64_t checked_bytes(const char* where, DType dtype, std::span<const int64_t> sizes) {
   int64_t bytes = size_of(dtype);
   for (const int64_t size : sizes) {
-    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) {
-      throw Error(ErrorCode::invalid_argument,
-                  {.where = where,
-                   .what = "the size of " + shape_string(sizes) + " is negative or overflows",
-                   .expected = "less than 2^63 bytes"});
-    }
+    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) throw_size(where, sizes);
   }
   return bytes;
 }

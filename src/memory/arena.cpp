@@ -24,16 +24,24 @@ namespace {
 // Far from what overflows when it is rounded up, or added to other blocks.
 constexpr int64_t kLargestBlock = int64_t{1} << 56;
 
+[[noreturn]] void throw_no_machine(std::string_view name, int64_t bytes) {
+  throw Error(ErrorCode::out_of_memory, {.where = std::string(name),
+                                         .what = "no machine has a block of " + human_bytes(bytes),
+                                         .fix = "Use a smaller shape."});
+}
+
 void check_size(std::string_view name, int64_t bytes) {
   if (bytes < 0) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = std::string(name), .what = "a negative number of bytes was asked for"});
   }
-  if (bytes > kLargestBlock) {
-    throw Error(ErrorCode::out_of_memory, {.where = std::string(name),
-                                           .what = "no machine has a block of " + human_bytes(bytes),
-                                           .fix = "Use a smaller shape."});
-  }
+  if (bytes > kLargestBlock) throw_no_machine(name, bytes);
+}
+
+void check_present(const char* where, const void* memory, int64_t bytes) {
+  if (memory != nullptr || bytes <= 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              {.where = where, .what = "the memory is a null pointer", .expected = std::to_string(bytes) + " bytes"});
 }
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
@@ -41,7 +49,8 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 }  // namespace
 
 HostMemory::HostMemory(int64_t bytes) : bytes_(bytes) {
-  if (bytes <= 0) return;
+  check_size("HostMemory", bytes);
+  if (bytes == 0) return;
   void* mapped = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
     throw Error(ErrorCode::out_of_memory, {.where = "HostMemory",
@@ -78,6 +87,7 @@ ReplayArena::ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, boo
                                            .expected = std::to_string(plan.bytes()) + " bytes",
                                            .got = std::to_string(bytes)});
   }
+  check_present("ReplayArena", memory, plan.bytes());
   if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = "ReplayArena",
@@ -148,6 +158,10 @@ void ReplayArena::restart() {
   next_ = 0;
 }
 
+StackArena::StackArena(void* memory, int64_t bytes) : memory_(static_cast<std::byte*>(memory)), bytes_(bytes) {
+  check_present("StackArena", memory, bytes);
+}
+
 StackArena StackArena::measuring_arena() {
   // An aligned address on paper, far from anything real.
   StackArena arena(reinterpret_cast<void*>(uintptr_t{1} << 46), int64_t{1} << 45);  // NOLINT
@@ -161,6 +175,7 @@ Allocation StackArena::take(std::string_view name, int64_t bytes, MemoryClass) {
   const auto address = reinterpret_cast<uintptr_t>(memory_) + static_cast<uintptr_t>(top_);
   const int64_t start = top_ + static_cast<int64_t>(-address % kMemoryAlignment);
   if (bytes > bytes_ - start) {
+    if (measuring_) throw_no_machine(name, bytes);
     throw Error(ErrorCode::out_of_memory, {.where = std::string(name),
                                            .what = "the scratch memory is too small",
                                            .expected = fmt::format("at least {} more bytes at offset {}", bytes, start),

@@ -301,6 +301,17 @@ void check_model_config(const ModelConfig& config, const std::string& where) {
                                                 .got = std::to_string(size.value)});
     }
   }
+  struct Choice {
+    const char* name;
+    int32_t value, last;
+  };
+  for (const Choice& choice :
+       {Choice{"family", static_cast<int32_t>(config.family), static_cast<int32_t>(Family::gemma)},
+        {"activation", static_cast<int32_t>(config.activation), static_cast<int32_t>(Activation::gelu_erf)},
+        {"norm_casting", static_cast<int32_t>(config.norm_casting), static_cast<int32_t>(ops::NormCasting::none)}}) {
+    if (choice.value < 0 || choice.value > choice.last)
+      fail(std::string("'") + choice.name + "' is none of the known ones", std::to_string(choice.value));
+  }
   if (config.heads % config.kv_heads != 0) {
     fail("'num_attention_heads' is not a multiple of 'num_key_value_heads'",
          std::to_string(config.heads) + " and " + std::to_string(config.kv_heads));
@@ -314,6 +325,9 @@ void check_model_config(const ModelConfig& config, const std::string& where) {
   if (!(config.initializer_range >= 0 && config.initializer_range < 100)) {
     fail("'initializer_range' is out of range", std::to_string(config.initializer_range));
   }
+  if (!std::isfinite(config.norm_offset)) fail("'norm_offset' is not finite", std::to_string(config.norm_offset));
+  if (!std::isfinite(config.embedding_scale))
+    fail("'embedding_scale' is not finite", std::to_string(config.embedding_scale));
 }
 
 namespace {

@@ -43,6 +43,7 @@ class Builder {
 }  // namespace
 
 ParameterList::ParameterList(const ModelConfig& config) {
+  check_model_config(config, "model");
   Builder add(config, all);
   const int64_t hidden = config.hidden;
   embedding = add.matrix("embedding", hidden, {{"model.embed_tokens.weight", config.vocab}});

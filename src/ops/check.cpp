@@ -65,6 +65,11 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+Check::Check(const char* op, const Context& ctx) : op_(op), ctx_(ctx) {
+  known("device.kind", ctx.device.kind, DeviceKind::cuda);
+  in_range("threads", ctx.threads, 0, kMostThreads);
+}
+
 void Check::fail(std::string what, std::string expected, std::string got, std::string fix) const {
   throw Error(ErrorCode::invalid_argument, {.where = op_,
                                             .what = std::move(what),
@@ -157,7 +162,7 @@ void Check::parameter(const char* name, const Tensor& t, const Tensor& like) con
   if (!t.present() || t.dtype == like.dtype) return;
   if (like.dtype != DType::f64 && t.dtype == DType::f32) return;
   fail(quoted(name) + " has the wrong type",
-       std::string(to_string(like.dtype)) + (like.dtype == DType::f64 ? "" : " or f32"),
+       std::string(to_string(like.dtype)) + (like.dtype == DType::f64 || like.dtype == DType::f32 ? "" : " or f32"),
        std::string(to_string(t.dtype)));
 }
 
@@ -188,7 +193,7 @@ void Check::writable(const char* name, const Tensor& t) const {
 }
 
 void Check::distinct(const char* name, const Tensor& t) const {
-  if (!t.present()) return;
+  if (!t.present() || t.elements() == 0) return;  // without elements no strides are ever taken
   // Sorted by stride, each dimension must step over the whole of the smaller ones.
   bool done[kMaxRank] = {};
   int64_t reach = 1;

@@ -12,7 +12,8 @@ namespace tigon::ops {
 // expected and what came; after the checks a backend may rely on them. In measure mode data pointers are not looked at.
 class Check {
  public:
-  Check(const char* op, const Context& ctx) : op_(op), ctx_(ctx) {}
+  // Throws where the context itself makes no sense.
+  Check(const char* op, const Context& ctx);
 
   // A tensor that must be there, with exactly these sizes; `why` says where they come from ("[tokens, hidden] of x").
   // -1 takes any size. Known dtype, sizes not negative and not overflowing, ctx's device, non-null and element-aligned.

@@ -22,7 +22,7 @@ constexpr int64_t kLeanMostChunks = 8;  // what a 16-bit dweight can add up with
 constexpr int64_t kSmallestCpuBudget = int64_t{16} << 20;
 constexpr int64_t kLargestCpuBudget = int64_t{64} << 20;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // The arguments with the chunk decided, as backends expect them.
 FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const FusedLinearCrossEntropyForward& args) {
@@ -110,6 +110,7 @@ int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64
   const int64_t all = std::max<int64_t>(1, tokens);
   vocab = std::max<int64_t>(1, vocab);
   hidden = std::max<int64_t>(1, hidden);
+  logit_bytes = std::max<int64_t>(1, logit_bytes);
   if (rule.tokens > 0) return std::min(rule.tokens, all);
   if (rule.liger) {
     const int64_t chunk = ceil_div(all, ceil_div(vocab, hidden));

@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kManifest = "checkpoint.json";
+constexpr const char* kState = "state.safetensors";
+constexpr const char* kFiles[] = {"model.safetensors", "config.json", kState};
 constexpr const char* kUnfinished = ".unfinished";
 constexpr int64_t kManifestLimit = int64_t{1} << 24;
 
@@ -31,9 +33,27 @@ const Json& member(const Json& json, const char* key, const fs::path& folder) {
   return *value;
 }
 
-}  // namespace
+// A checkpoint replaces what stands in its place: that may be an older or damaged one, and nothing else.
+void check_replaceable(const fs::path& folder) {
+  if (!fs::exists(folder)) return;
+  const auto ours = [](const fs::path& name) {
+    return name == kManifest || std::find(std::begin(kFiles), std::end(kFiles), name) != std::end(kFiles);
+  };
+  bool only_ours = fs::is_directory(folder);
+  if (only_ours) {
+    for (const auto& entry : fs::directory_iterator(folder)) only_ours = only_ours && ours(entry.path().filename());
+  }
+  // A model's folder has weights and a config as well; the rest is a checkpoint's alone.
+  const bool marked = fs::exists(folder / kManifest) || fs::exists(folder / kState);
+  if (only_ours && (marked || fs::is_empty(folder))) return;
+  throw Error(ErrorCode::invalid_argument, {.where = folder.string(),
+                                            .what = "something else than a checkpoint is there, and would be lost",
+                                            .expected = "a new folder, or a checkpoint to replace",
+                                            .fix = "Choose another name."});
+}
 
-void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo(const fs::path&)>& write) {
+void write_folder(const fs::path& folder, const std::function<CheckpointInfo(const fs::path&)>& write) {
+  check_replaceable(folder);
   const fs::path unfinished = folder.string() + kUnfinished;
   fs::remove_all(unfinished);
   make_folder(unfinished);
@@ -68,6 +88,21 @@ void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo
   fs::remove_all(replaced);
 }
 
+}  // namespace
+
+void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo(const fs::path&)>& write) {
+  const fs::path named = folder.has_filename() ? folder : folder.parent_path();  // "run/" is "run"
+  if (named.empty())
+    throw Error(ErrorCode::invalid_argument, {.where = "checkpoint", .what = "the folder has no name"});
+  try {
+    write_folder(named, write);
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ErrorCode::io, {.where = named.string(),
+                                .what = "the checkpoint cannot be written: " + error.code().message(),
+                                .fix = "Choose a folder that is writable and has room."});
+  }
+}
+
 CheckpointInfo read_checkpoint(const fs::path& folder) {
   if (!fs::exists(folder / kManifest)) {
     throw Error(ErrorCode::io, {.where = folder.string(), .what = "this is no checkpoint", .expected = kManifest});
@@ -86,7 +121,7 @@ CheckpointInfo read_checkpoint(const fs::path& folder) {
       damaged(folder, name + " does not have its checksum");
     }
   }
-  for (const char* name : {"model.safetensors", "config.json", "state.safetensors"}) {
+  for (const char* name : kFiles) {
     if (member(json, "files", folder).find(name) == nullptr) damaged(folder, std::string(name) + " is not listed");
   }
   CheckpointInfo info;

@@ -9,6 +9,7 @@
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/storage/files.hpp"
+#include "train/check_range.hpp"
 
 namespace tigon {
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr char kMagic[8] = {'T', 'I', 'G', 'O', 'N', 'T', 'O', 'K'};
 constexpr int64_t kHeader = 32;
+constexpr int64_t kLargestVocab = int64_t{1} << 31;
 
 uint64_t little_endian(const unsigned char* p, int bytes) {
   uint64_t value = 0;
@@ -49,7 +51,7 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(pat
   const uint64_t count = little_endian(header + 16, 8), vocab = little_endian(header + 24, 8);
   if (version != 1) bad_file(path, "this version of token files is not known", "1", std::to_string(version));
   if (width != 2 && width != 4) bad_file(path, "bytes per token", "2 or 4", std::to_string(width));
-  if (vocab < 1 || vocab > (uint64_t{1} << 31))
+  if (vocab < 1 || vocab > static_cast<uint64_t>(kLargestVocab))
     bad_file(path, "the vocabulary's size", "1 to 2^31", std::to_string(vocab));
   if (count > static_cast<uint64_t>(size - kHeader) / width || count * width != static_cast<uint64_t>(size - kHeader)) {
     bad_file(path, "the file's size does not fit its header",
@@ -64,7 +66,8 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(pat
 
 void TokenFile::read(int64_t first, int64_t count, int32_t* out) const {
   if (first < 0 || count < 0 || first > tokens_ - count) {
-    throw Error(ErrorCode::internal, {.where = path_.string(), .what = "a read outside the tokens"});
+    bad_file(path_, "a read outside the tokens", std::to_string(tokens_) + " tokens at most",
+             std::to_string(count) + " from " + std::to_string(first) + " on");
   }
   std::vector<unsigned char> bytes(static_cast<size_t>(count * width_));
   file_.clear();
@@ -82,6 +85,10 @@ void TokenFile::read(int64_t first, int64_t count, int32_t* out) const {
 }
 
 Sampler::Sampler(const std::filesystem::path& path, const Options& options) : options_(options) {
+  check_range("seq", static_cast<double>(options.seq), 1, 1 << 24);
+  check_range("vocab", static_cast<double>(options.vocab), 1, static_cast<double>(kLargestVocab));
+  check_range("first token", static_cast<double>(options.first_token), 0, 0x1p62);
+  check_ignore_index(options.ignore_index);
   if (path.empty()) return;
   file_ = std::make_unique<TokenFile>(path);
   if (file_->vocab() > options.vocab) {
@@ -125,6 +132,8 @@ int64_t Sampler::window_of(int64_t sample) {
 }
 
 void Sampler::fill(int64_t first, int64_t count, TokenBatch& batch) {
+  check_range("first sample", static_cast<double>(first), 0, 0x1p38);  // so that its tokens can be counted
+  check_range("number of samples", static_cast<double>(count), 0, 0x1p32);
   const int64_t seq = options_.seq;
   std::vector<int32_t> window(static_cast<size_t>(seq + 1));
   for (int64_t s = first; s < first + count; ++s) {
@@ -139,15 +148,22 @@ void Sampler::fill(int64_t first, int64_t count, TokenBatch& batch) {
     }
     batch.ids.insert(batch.ids.end(), window.begin(), window.end() - 1);
     for (int64_t i = 1; i <= seq; ++i) {
-      const int32_t label = window[static_cast<size_t>(i)];
-      const bool ignored = label == options_.ignored_token;
-      batch.labels.push_back(ignored ? static_cast<int32_t>(options_.ignore_index) : label);
-      batch.counted += ignored ? 0 : 1;
+      const int32_t token = window[static_cast<size_t>(i)];
+      const int64_t label = token == options_.ignored_token ? options_.ignore_index : token;
+      batch.labels.push_back(static_cast<int32_t>(label));
+      batch.counted += label == options_.ignore_index ? 0 : 1;
     }
   }
 }
 
 void write_token_file(const std::filesystem::path& path, const std::vector<int32_t>& tokens, int64_t vocab) {
+  check_range("vocab", static_cast<double>(vocab), 1, static_cast<double>(kLargestVocab));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab) {
+      bad_file(path, "token " + std::to_string(i) + " is outside the vocabulary", "0 to " + std::to_string(vocab - 1),
+               std::to_string(tokens[i]));
+    }
+  }
   const int width = vocab <= 65536 ? 2 : 4;
   std::string bytes(kMagic, 8);
   const auto put = [&](uint64_t value, int count) {

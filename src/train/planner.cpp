@@ -12,12 +12,6 @@ namespace tigon {
 
 namespace {
 
-template <class Body>
-void measure(Sequence& sequence, const TrainConfig& train, const Body& body) {
-  MeasureArena arena(sequence.ledger);
-  body(Context{.device = train.device, .threads = train.threads, .memory = &arena});
-}
-
 // "layers.12.gate_up" as "layers.*.gate_up".
 std::string without_layer(const std::string& name) {
   constexpr std::string_view kPrefix = "layers.";
@@ -37,30 +31,36 @@ int64_t product(std::initializer_list<int64_t> factors) {
 
 MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
   check_train_config(train, model);
+  if (static_cast<int64_t>(parameters.blocks.size()) != model.layers) {
+    throw Error(ErrorCode::invalid_argument, {.where = "plan_memory",
+                                              .what = "the parameters are those of another model",
+                                              .expected = std::to_string(model.layers) + " layers",
+                                              .got = std::to_string(parameters.blocks.size())});
+  }
   MemoryPlan plan;
   plan.train = train;
   const Step step(model, parameters, train);
-  measure(plan.residents, train, [&](const Context& stays) {
-    Residents r(stays, parameters, train);
+  {
+    // All before what stays, which holds the step's gradients: after an error they go back to arenas that are there.
+    MeasureArena stays(plan.residents.ledger), first(plan.step.ledger), further(plan.further.ledger),
+        update(plan.update.ledger), evaluation(plan.evaluation.ledger);
+    const auto in = [&](MeasureArena& arena) {
+      return Context{.device = train.device, .threads = train.threads, .memory = &arena};
+    };
+    Residents r(in(stays), parameters, train);
     const StepBuffers& buffers = r.buffers[0];
     // The sequences are measured while what stays is there, as they run.
-    measure(plan.step, train, [&](const Context& ctx) {
-      r.gradients.begin_step();
-      const UpdateArgs args;
-      step.forward_backward(ctx, r, buffers, 0, train.memory.update_early ? &args : nullptr);
-      if (train.accumulate > 1 || train.memory.update_early) return;
+    r.gradients.begin_step();
+    const UpdateArgs args;
+    step.forward_backward(in(first), r, buffers, 0, train.memory.update_early ? &args : nullptr);
+    if (train.accumulate > 1) step.forward_backward(in(further), r, buffers, 1);
+    if (!train.memory.update_early) {
+      const Context ctx = in(train.accumulate > 1 ? update : first);
       step.norm(ctx, r, buffers, 1.0);
       step.update(ctx, r, buffers, {});
-    });
-    if (train.accumulate > 1) {
-      measure(plan.further, train, [&](const Context& ctx) { step.forward_backward(ctx, r, buffers, 1); });
-      measure(plan.update, train, [&](const Context& ctx) {
-        step.norm(ctx, r, buffers, 1.0);
-        step.update(ctx, r, buffers, {});
-      });
     }
-    if (train.evaluates) measure(plan.evaluation, train, [&](const Context& ctx) { step.evaluate(ctx, r, buffers); });
-  });
+    if (train.evaluates) step.evaluate(in(evaluation), r, buffers);
+  }
   for (Sequence* sequence : {&plan.residents, &plan.step, &plan.further, &plan.update, &plan.evaluation}) {
     sequence->plan = Plan::pack(sequence->ledger);
   }

@@ -10,6 +10,7 @@
 #include "tigon/ops/device_memory.hpp"
 #include "tigon/storage/files.hpp"
 #include "tigon/train/checkpoints.hpp"
+#include "train/check_range.hpp"
 
 namespace tigon {
 
@@ -323,8 +324,28 @@ double step_flops(const ModelConfig& model, const TrainConfig& train) {
   return 3 * per_token * static_cast<double>(train.tokens() * train.accumulate);
 }
 
+void check_run_options(const RunOptions& options) {
+  const auto count = [](const char* name, int64_t value, int64_t least) {
+    check_range(name, static_cast<double>(value), static_cast<double>(least), 0x1p40);
+  };
+  check_range("evaluation's fraction", options.eval_fraction, 0, 0.9);
+  count("steps between evaluations", options.eval_every, 0);
+  count("batches per evaluation", options.eval_batches, 1);
+  count("steps between checkpoints", options.save_every, 0);
+  count("checkpoints to keep", options.keep, 1);
+  if (options.checkpoints.empty() && (options.resume || options.save_every > 0)) {
+    throw Error(ErrorCode::invalid_argument, {.where = options.resume ? "--resume" : "--save-every",
+                                              .what = "needs --checkpoints, the folder that they are in"});
+  }
+  if (options.eval_every > 0 && options.eval_data.empty() && options.eval_fraction == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "--eval-every", .what = "needs --eval-data or --eval-fraction, what to evaluate on"});
+  }
+}
+
 RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
                        const std::atomic<bool>& stop, double gemm_rate) {
+  check_run_options(options);
   train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
   return Run(model, train, options, observer, stop, gemm_rate).run();
 }

@@ -1,12 +1,11 @@
 #include "tigon/train/train_config.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "tigon/core/error.hpp"
+#include "train/check_range.hpp"
 
 namespace tigon {
 
@@ -105,26 +104,25 @@ double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
 }
 
 void check_train_config(const TrainConfig& train, const ModelConfig& model) {
-  const auto range = [](const char* name, double value, double low, double high) {
-    if (value >= low && value <= high) return;
-    throw Error(ErrorCode::invalid_argument, {.where = name,
-                                              .what = "the value is out of range",
-                                              .expected = fmt::format("{} to {}", low, high),
-                                              .got = fmt::format("{}", value)});
-  };
-  range("batch", static_cast<double>(train.batch), 1, 1 << 20);
-  range("seq", static_cast<double>(train.seq), 1, 1 << 24);
-  range("accumulate", static_cast<double>(train.accumulate), 1, kMostMicroBatches);
-  range("steps", static_cast<double>(train.steps), 0, 1e12);
-  range("lr", train.optimizer.lr, 0, 1e3);
-  range("beta1", train.optimizer.beta1, 0, 0.999999);
-  range("beta2", train.optimizer.beta2, 0, 0.99999999);
-  range("eps", train.optimizer.eps, 0, 1);
-  range("weight decay", train.optimizer.weight_decay, 0, 100);
-  range("clip", train.clip, 0, 1e9);
-  range("warm-up", static_cast<double>(train.schedule.warmup), 0, 1e12);
-  range("schedule's floor", train.schedule.floor, 0, 1);
-  range("MLP tile", static_cast<double>(train.memory.mlp_tile), 0, 1e12);
+  check_range("batch", static_cast<double>(train.batch), 1, 1 << 20);
+  check_range("seq", static_cast<double>(train.seq), 1, 1 << 24);
+  check_range("accumulate", static_cast<double>(train.accumulate), 1, kMostMicroBatches);
+  check_range("steps", static_cast<double>(train.steps), 0, 1e12);
+  check_range("lr", train.optimizer.lr, 0, 1e3);
+  check_range("beta1", train.optimizer.beta1, 0, 0.999999);
+  check_range("beta2", train.optimizer.beta2, 0, 0.99999999);
+  check_range("eps", train.optimizer.eps, 0, 1);
+  check_range("weight decay", train.optimizer.weight_decay, 0, 100);
+  check_range("clip", train.clip, 0, 1e9);
+  check_range("warm-up", static_cast<double>(train.schedule.warmup), 0, 1e12);
+  check_range("schedule's decay", static_cast<double>(train.schedule.decay), 0, static_cast<double>(Decay::cosine));
+  check_range("schedule's floor", train.schedule.floor, 0, 1);
+  check_range("MLP tile", static_cast<double>(train.memory.mlp_tile), 0, 1e12);
+  const LossScaleRule& scale = train.precision.loss_scale;
+  check_range("loss scale", scale.initial, 1, 0x1p60);
+  check_range("loss scale's window", static_cast<double>(scale.window), 1, 1e12);
+  check_range("loss scale's hysteresis", static_cast<double>(scale.hysteresis), 1, 1e12);
+  check_ignore_index(train.ignore_index);
   if (train.memory.update_early && (train.clip != 0 || train.accumulate > 1 || train.precision.loss_scale.dynamic)) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = "early updates",

@@ -1,5 +1,7 @@
 #include "tigon/train/trainer.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdlib>
 #include <deque>
@@ -76,6 +78,11 @@ struct Trainer::Impl {
     return event;
   }
 
+  // Weights are there, and whole.
+  void check_ready(const char* where) const;
+  void check_idle(const char* where) const;
+  // All that ops would refuse in the middle of a step, and a count that would quietly scale the gradient.
+  void check_batch(const char* where, const TokenBatch& batch) const;
   void upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const;
   void forward_backward(const StepBuffers& b, bool books_only, const UpdateArgs* early);
   void run_gradients(size_t which, const UpdateArgs* early);
@@ -98,6 +105,8 @@ struct Trainer::Impl {
   std::string config_text;
   std::deque<Pending> pending;
   std::unique_ptr<DeviceEvent> step_began;  // the end of the last step collected, or when the first was submitted
+  bool has_weights = false;
+  bool unfinished = false;  // a step or an evaluation that an error left half-way
   int64_t steps_submitted = 0;
   int64_t updates = 0;
   size_t next_buffers = 0;
@@ -141,15 +150,67 @@ int64_t Trainer::used_bytes() const noexcept {
   return align_up(impl_->resident_arena.used_bytes()) + align_up(transient);
 }
 
+void Trainer::Impl::check_ready(const char* where) const {
+  if (!has_weights) {
+    throw Error(ErrorCode::invalid_argument, {.where = where,
+                                              .what = "there are no weights yet",
+                                              .fix = "Call initialize, load_weights or restore_checkpoint first."});
+  }
+  if (unfinished) {
+    throw Error(ErrorCode::invalid_argument, {.where = where,
+                                              .what = "an error left a step half-way, and the state is not whole",
+                                              .fix = "Make a new Trainer and restore the last checkpoint."});
+  }
+}
+
+void Trainer::Impl::check_idle(const char* where) const {
+  if (pending.empty()) return;
+  throw Error(ErrorCode::invalid_argument,
+              {.where = where, .what = "a step is under way", .fix = "Collect what was submitted first."});
+}
+
+void Trainer::Impl::check_batch(const char* where, const TokenBatch& batch) const {
+  const auto fail = [&](std::string what, std::string expected, std::string got) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = where, .what = std::move(what), .expected = std::move(expected), .got = std::move(got)});
+  };
+  const auto tokens = static_cast<size_t>(train.tokens());
+  if (batch.ids.size() != tokens || batch.labels.size() != tokens) {
+    fail("a micro-batch has the wrong size", fmt::format("{} ids and labels, batch·seq", tokens),
+         fmt::format("{} ids and {} labels", batch.ids.size(), batch.labels.size()));
+  }
+  const auto known = [&](int32_t token) { return token >= 0 && token < model.vocab; };
+  const std::string range = fmt::format("0 to {}", model.vocab - 1);
+  int64_t counted = 0;
+  for (size_t i = 0; i < tokens; ++i) {
+    const int32_t id = batch.ids[i], label = batch.labels[i];
+    if (!known(id)) fail(fmt::format("the id at position {} is out of range", i), range, std::to_string(id));
+    if (label == train.ignore_index) continue;
+    if (!known(label)) {
+      fail(fmt::format("the label at position {} is out of range", i),
+           fmt::format("{} or the ignore index {}", range, train.ignore_index), std::to_string(label));
+    }
+    ++counted;
+  }
+  if (counted != batch.counted) {
+    fail("'counted' is not the number of labels that are not the ignore index", std::to_string(counted),
+         std::to_string(batch.counted));
+  }
+}
+
 void Trainer::initialize() {
+  impl_->check_idle("Trainer::initialize");
   initialize_weights(impl_->transfers(), impl_->parameters, impl_->train.seed, impl_->residents);
   clear_states(impl_->transfers(), impl_->residents);
+  impl_->has_weights = true;
 }
 
 void Trainer::load_weights(const fs::path& folder) {
+  impl_->check_idle("Trainer::load_weights");
   tigon::load_weights(impl_->transfers(), impl_->parameters, impl_->model.tied_embeddings, TensorFiles::open(folder),
                       impl_->residents);
   clear_states(impl_->transfers(), impl_->residents);
+  impl_->has_weights = true;
 }
 
 void Trainer::Impl::upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const {
@@ -206,21 +267,27 @@ void Trainer::Impl::run_gradients(size_t which, const UpdateArgs* early) {
 
 void Trainer::submit(const std::vector<TokenBatch>& micros) {
   Impl& t = *impl_;
-  const auto tokens = static_cast<size_t>(t.train.tokens());
+  constexpr const char* kWhere = "Trainer::submit";
+  t.check_ready(kWhere);
+  if (static_cast<int64_t>(micros.size()) != t.train.accumulate) {
+    throw Error(ErrorCode::invalid_argument, {.where = kWhere,
+                                              .what = "the wrong number of micro-batches",
+                                              .expected = std::to_string(t.train.accumulate),
+                                              .got = std::to_string(micros.size())});
+  }
+  if (pending() >= most_pending()) {
+    throw Error(ErrorCode::invalid_argument, {.where = kWhere,
+                                              .what = "too many steps are under way",
+                                              .expected = fmt::format("at most {}", most_pending()),
+                                              .fix = "Collect one first."});
+  }
   int64_t counted = 0;
   for (const TokenBatch& micro : micros) {
-    if (micro.ids.size() != tokens || micro.labels.size() != tokens) {
-      throw Error(ErrorCode::invalid_argument,
-                  {.where = "Trainer::submit", .what = "a micro-batch has the wrong size"});
-    }
+    t.check_batch(kWhere, micro);
     counted += micro.counted;
   }
-  if (static_cast<int64_t>(micros.size()) != t.train.accumulate || pending() >= most_pending()) {
-    throw Error(ErrorCode::invalid_argument,
-                {.where = "Trainer::submit",
-                 .what = "the wrong number of micro-batches, or too many steps that were not collected"});
-  }
 
+  t.unfinished = true;
   Impl::Pending entry{
       .report = {.step = ++t.steps_submitted,
                  .lr = t.train.optimizer.lr * schedule_factor(t.train.schedule, t.steps_submitted, t.train.steps),
@@ -252,6 +319,7 @@ void Trainer::submit(const std::vector<TokenBatch>& micros) {
   (one ? t.step_arena : t.update_arena).restart();
   entry.done = t.moment(step_ctx);
   t.pending.push_back(std::move(entry));
+  t.unfinished = false;
 }
 
 StepReport Trainer::collect() {
@@ -286,22 +354,30 @@ StepReport Trainer::collect() {
 
 double Trainer::evaluate(const TokenBatch& batch) {
   Impl& t = *impl_;
-  if (!t.train.evaluates || !t.pending.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                {.where = "Trainer::evaluate", .what = "evaluation was not planned, or a step is under way"});
+  constexpr const char* kWhere = "Trainer::evaluate";
+  if (!t.train.evaluates) {
+    throw Error(ErrorCode::invalid_argument, {.where = kWhere,
+                                              .what = "evaluation was not planned",
+                                              .fix = "Set TrainConfig::evaluates before the Trainer is made."});
   }
+  t.check_ready(kWhere);
+  t.check_idle(kWhere);
+  t.check_batch(kWhere, batch);
+  t.unfinished = true;
   const StepBuffers& b = t.residents.buffers[0];
   copy_to(t.transfers(), b.micro_ids(0), batch.ids.data());
   copy_to(t.transfers(), b.micro_labels(0), batch.labels.data());
   const Context ctx = t.context(t.evaluation_arena);
   t.step.evaluate(ctx, t.residents, b);
   t.evaluation_arena.restart();
+  t.unfinished = false;
   float loss = 0;
   copy_from(ctx, &loss, b.loss(0));
   return static_cast<double>(loss);
 }
 
 void Trainer::save_weights(const fs::path& folder) const {
+  impl_->check_ready("Trainer::save_weights");
   make_folder(folder);
   const std::vector<Tensor> weights(impl_->residents.weight.begin(), impl_->residents.weight.end());
   (void)write_safetensors(folder / "model.safetensors", parts_to_store(impl_->transfers(), impl_->parameters, weights),
@@ -311,9 +387,8 @@ void Trainer::save_weights(const fs::path& folder) const {
 
 void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string, std::string>& settings) const {
   const Impl& t = *impl_;
-  if (!t.pending.empty()) {
-    throw Error(ErrorCode::invalid_argument, {.where = "Trainer::save_checkpoint", .what = "a step is under way"});
-  }
+  t.check_ready("Trainer::save_checkpoint");
+  t.check_idle("Trainer::save_checkpoint");
   write_checkpoint(folder, [&](const fs::path& inside) {
     save_weights(inside);
     (void)write_safetensors(inside / "state.safetensors", states_to_store(t.transfers(), t.parameters, t.residents));
@@ -327,6 +402,7 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
 
 void Trainer::restore_checkpoint(const fs::path& folder, const std::map<std::string, std::string>& settings) {
   Impl& t = *impl_;
+  t.check_idle("Trainer::restore_checkpoint");
   const CheckpointInfo info = read_checkpoint(folder);
   check_settings(folder, info, t.train.precision.name, settings);
   const TensorFiles weights = TensorFiles::open(folder), states = TensorFiles::open(folder / "state.safetensors");
@@ -336,6 +412,7 @@ void Trainer::restore_checkpoint(const fs::path& folder, const std::map<std::str
   t.steps_submitted = info.step;
   t.updates = info.updates;
   t.loss_scale.restore(info.loss_scale);
+  t.has_weights = true;
 }
 
 }  // namespace tigon

@@ -74,6 +74,9 @@ int main(void) {
   context.device = 7;
   CHECK(tigon_rmsnorm_forward(&context, &norm) == TIGON_INVALID_ARGUMENT);
   context.device = TIGON_CPU;
+  context.threads = -1;
+  CHECK(tigon_rmsnorm_forward(&context, &norm) == TIGON_INVALID_ARGUMENT && strstr(tigon_last_error(), "'threads'"));
+  context.threads = 0;
 
   /* A loss with its gradient; the default ignore_index is -100. */
   {

@@ -73,6 +73,10 @@ TEST(Tensor, WithoutElementsItHasNoGaps) {
 TEST(Tensor, SizesThatOverflowAreRefused) {
   const int64_t huge[] = {int64_t{1} << 40, int64_t{1} << 40};
   expect_error([&] { (void)checked_bytes("test", DType::f32, huge); }, ErrorCode::invalid_argument, "overflows");
+  expect_error([&] { (void)Tensor::contiguous(nullptr, DType::f32, huge); }, ErrorCode::invalid_argument, "overflows");
+  std::byte data[8];
+  const Tensor t = Tensor::contiguous(data, DType::u8, {8});
+  expect_error([&] { (void)t.reshape({-2, -4}); }, ErrorCode::invalid_argument, "[-2, -4] is negative");
 }
 
 TEST(Names, AreReadBack) {

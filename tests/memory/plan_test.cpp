@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
@@ -104,6 +105,15 @@ TEST(Plan, MemoryOfAReplayMustFit) {
   HostMemory memory(plan.bytes() + 1);
   expect_error([&] { ReplayArena(plan, memory.data() + 1, plan.bytes()); }, ErrorCode::invalid_argument, "misaligned");
   expect_error([&] { ReplayArena(plan, memory.data(), plan.bytes() - 1); }, ErrorCode::out_of_memory, "smaller");
+  expect_error([&] { ReplayArena(plan, nullptr, plan.bytes()); }, ErrorCode::invalid_argument, "null pointer");
+  const Plan nothing;
+  EXPECT_NO_THROW(ReplayArena(nothing, nullptr, 0));
+  static_assert(!std::is_constructible_v<ReplayArena, Plan, std::byte*, int64_t>, "a temporary plan dies too early");
+}
+
+TEST(HostMemory, LessThanNothingIsRefused) {
+  expect_error([] { HostMemory(-1); }, ErrorCode::invalid_argument, "negative");
+  EXPECT_EQ(HostMemory(0).data(), nullptr);
 }
 
 TEST(Arenas, RefuseBlocksThatNoMachineHas) {
@@ -163,6 +173,11 @@ TEST(StackArena, GrowsAndShrinksAndSaysWhenItIsTooSmall) {
   const Buffer c(stack, "c", 1000, MemoryClass::workspace);
   EXPECT_EQ(c.data(), first);
   EXPECT_THROW(Buffer(stack, "d", 3000, MemoryClass::workspace), Error);
+  expect_error([] { StackArena(nullptr, 4000); }, ErrorCode::invalid_argument, "null pointer");
+  // Who asks how much scratch a call needs is not told to ask.
+  StackArena measuring = StackArena::measuring_arena();
+  expect_error([&] { Buffer(measuring, "e", int64_t{1} << 50, MemoryClass::workspace); }, ErrorCode::out_of_memory,
+               "no machine has");
 }
 
 }  // namespace

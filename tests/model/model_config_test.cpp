@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/model/parameters.hpp"
@@ -168,6 +171,25 @@ TEST(ModelConfig, MistralsWindowIsKept) {
   const ModelConfig config = builtin_model("mistral-7b");
   EXPECT_EQ(config.sliding_window, 4096);
   EXPECT_EQ(model_config_from_json(model_config_to_json(config, DType::bf16), "").sliding_window, 4096);
+}
+
+TEST(Parameters, AModelMadeByHandIsChecked) {
+  const auto refuse = [](auto change, const char* text) {
+    ModelConfig model = builtin_model("llama-bytes-1m");
+    change(model);
+    expect_error([&] { ParameterList{model}; }, ErrorCode::invalid_argument, text);
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  refuse([](auto& m) { m = {}; }, "'vocab_size' is out of range");
+  refuse([](auto& m) { m.layers = 0; }, "'num_hidden_layers' is out of range");
+  refuse([](auto& m) { m.layers = int64_t{1} << 60; }, "'num_hidden_layers' is out of range");
+  refuse([](auto& m) { m.kv_heads = 0; }, "'num_key_value_heads' is out of range");
+  refuse([](auto& m) { m.family = static_cast<Family>(9); }, "'family'");
+  refuse([](auto& m) { m.activation = static_cast<Activation>(9); }, "'activation'");
+  refuse([](auto& m) { m.norm_casting = static_cast<ops::NormCasting>(-1); }, "'norm_casting'");
+  refuse([](auto& m) { m.initializer_range = kNan; }, "'initializer_range'");
+  refuse([](auto& m) { m.norm_offset = kNan; }, "'norm_offset'");
+  refuse([](auto& m) { m.embedding_scale = kNan; }, "'embedding_scale'");
 }
 
 TEST(Parameters, CountsOfKnownModels) {

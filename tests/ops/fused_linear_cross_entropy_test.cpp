@@ -313,6 +313,8 @@ TEST(ChunkTokens, FollowsItsRules) {
   EXPECT_EQ(ops::chunk_tokens({.tokens = 100}, cpu, 7, 8, 10, 4), 7);
   // Liger: next_pow2(ceil(4096 / ceil(128256 / 4096))) = next_pow2(128).
   EXPECT_EQ(ops::chunk_tokens({.liger = true}, gpu, 4096, 4096, 128256, 2), 128);
+  EXPECT_EQ(ops::chunk_tokens({}, cpu, INT64_MAX, 8, INT64_MAX, 4), 1);
+  EXPECT_EQ(ops::chunk_tokens({}, cpu, 1000, 8, 10, 0), 1000) << "a logit without bytes counts as one byte";
   // Everything fits: one chunk.
   EXPECT_EQ(ops::chunk_tokens({}, cpu, 1000, 8, 10, 4), 1000);
   EXPECT_EQ(ops::chunk_tokens({}, cpu, int64_t{1} << 44, 8, 1 << 24, 4), 1);  // logits beyond 63 bits

@@ -40,6 +40,7 @@ TEST_F(RmsnormFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.x.data = static_cast<std::byte*>(a.x.data) + 1; }, "misaligned");
   refuse([](auto& a) { a.x.sizes[0] = -1; }, "negative or overflows");
   refuse([](auto& a) { a.x.strides[1] = 2; }, "gap between neighbouring elements");
+  refuse([](auto& a) { a.weight.dtype = DType::bf16; }, "'weight' has the wrong type; expected f32, got bf16");
   refuse([](auto& a) { a.weight.sizes[0] = 3; }, "expected [4] (hidden of x), got [3]");
   refuse([](auto& a) { a.y.strides[0] = 0; }, "share memory");
   refuse([](auto& a) { a.y.data = static_cast<std::byte*>(a.x.data) + 16; }, "'y' overlaps 'x'");
@@ -48,11 +49,29 @@ TEST_F(RmsnormFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.casting = static_cast<ops::NormCasting>(7); }, "'casting' is out of range");
 }
 
+TEST_F(RmsnormFixture, AContextThatMakesNoSenseIsRefused) {
+  const auto refuse = [&](auto change, const char* text) {
+    Context bad = ctx;
+    change(bad);
+    expect_error([&] { ops::rmsnorm_forward(bad, args); }, ErrorCode::invalid_argument, text);
+  };
+  refuse([](auto& c) { c.threads = -1; }, "'threads' is out of range; expected 0 to 4096, got -1");
+  refuse([](auto& c) { c.threads = 1 << 30; }, "'threads' is out of range");
+  refuse([](auto& c) { c.device.kind = static_cast<DeviceKind>(7); }, "'device.kind' is out of range");
+}
+
 TEST_F(RmsnormFixture, WorksInPlaceAndOnNoRows) {
   args.y = args.x;
   ops::rmsnorm_forward(ctx, args);
   EXPECT_NEAR(x[3], 4.0f, 1e-5f);
   args.x.sizes[0] = args.y.sizes[0] = 0;
+  ops::rmsnorm_forward(ctx, args);
+  // No columns, with the strides that a product of sizes gives: nothing is shared, because nothing is there.
+  args.weight = {};
+  for (Tensor* t : {&args.x, &args.y}) {
+    t->sizes[0] = 3;
+    t->sizes[1] = t->strides[0] = 0;
+  }
   ops::rmsnorm_forward(ctx, args);
 }
 

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/storage/files.hpp"
@@ -106,6 +107,30 @@ TEST(Checkpoint, AFullOrForbiddenFolderIsAnError) {
   trainer.initialize();
   EXPECT_THROW(trainer.save_checkpoint("/proc/nowhere/step-00000001", kSettings), Error);
   EXPECT_THROW(write_text_file("/dev/full/x", "text"), Error);
+  EXPECT_THROW(trainer.save_checkpoint("/dev/null/step-00000001", kSettings), Error);
+  EXPECT_THROW(trainer.save_checkpoint("", kSettings), Error);
+}
+
+TEST(Checkpoint, ReplacesCheckpointsAndNothingElse) {
+  const TemporaryFolder folder;
+  Trainer trainer(tiny(), small_run());
+  trainer.initialize();
+  write_text_file(folder / "file", "mine");
+  make_folder(folder / "papers");
+  write_text_file(folder / "papers" / "thesis", "mine");
+  trainer.save_weights(folder / "model");
+  for (const char* name : {"file", "papers", "model"}) {
+    expect_error([&] { trainer.save_checkpoint(folder / name, kSettings); }, ErrorCode::invalid_argument,
+                 "something else than a checkpoint");
+  }
+  EXPECT_EQ(read_text_file(folder / "file", 100) + read_text_file(folder / "papers" / "thesis", 100), "minemine");
+
+  make_folder(folder / "step");
+  trainer.save_checkpoint(folder / "step", kSettings);  // an empty folder
+  overwrite(folder / "step" / "state.safetensors", "damaged");
+  fs::remove(folder / "step" / "checkpoint.json");
+  trainer.save_checkpoint(folder / "step/", kSettings);
+  EXPECT_NO_THROW(trainer.restore_checkpoint(folder / "step", kSettings));
 }
 
 }  // namespace

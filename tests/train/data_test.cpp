@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/storage/files.hpp"
@@ -66,6 +67,19 @@ TEST(TokenFile, HostileHeadersAreRefused) {
   EXPECT_THROW(TokenFile(folder / "none"), Error);
 }
 
+TEST(TokenFile, TokensOutsideTheVocabularyAreNotWritten) {
+  const TemporaryFolder folder;
+  for (const int32_t token : {-1, 100, 65536 + 7}) {  // the last one's low bytes would be a token
+    expect_error(
+        [&] {
+          write_token_file(folder / "tokens", {1, token}, 100);
+        },
+        ErrorCode::invalid_argument, "token 1 is outside the vocabulary; expected 0 to 99");
+  }
+  expect_error([&] { write_token_file(folder / "tokens", {}, 0); }, ErrorCode::invalid_argument, "vocab");
+  EXPECT_FALSE(std::filesystem::exists(folder / "tokens"));
+}
+
 Sampler::Options options(int64_t seq) { return {.seq = seq, .vocab = 256, .seed = 4}; }
 
 TEST(Sampler, EachEpochTakesEveryWindowOnce) {
@@ -120,6 +134,39 @@ TEST(Sampler, DataThatDoesNotFitIsRefused) {
   Sampler::Options small = options(4);
   small.vocab = 200;
   EXPECT_THROW(Sampler(folder / "text", small), Error);
+}
+
+TEST(Sampler, OptionsThatMakeNoSenseAreRefused) {
+  const TemporaryFolder folder;
+  write_text_file(folder / "text", std::string(100, 'a'));
+  for (const std::filesystem::path& path : {folder / "text", std::filesystem::path()}) {
+    const auto refuse = [&](auto change, const char* text) {
+      Sampler::Options o = options(4);
+      change(o);
+      expect_error([&] { Sampler(path, o); }, ErrorCode::invalid_argument, text);
+    };
+    refuse([](auto& o) { o.seq = 0; }, "seq");
+    refuse([](auto& o) { o.seq = -3; }, "seq");
+    refuse([](auto& o) { o.vocab = 0; }, "vocab");
+    refuse([](auto& o) { o.vocab = int64_t{1} << 40; }, "vocab");
+    refuse([](auto& o) { o.first_token = -5; }, "first token");
+    refuse([](auto& o) { o.ignore_index = int64_t{1} << 40; }, "ignore index");
+    Sampler sampler(path, options(4));
+    TokenBatch batch;
+    expect_error([&] { sampler.fill(-1, 1, batch); }, ErrorCode::invalid_argument, "first sample");
+    expect_error([&] { sampler.fill(0, -1, batch); }, ErrorCode::invalid_argument, "number of samples");
+  }
+}
+
+// An ignore index that is also a token: its labels are left out of the loss, and so of the count.
+TEST(Sampler, CountsWhatTheLossCounts) {
+  const TemporaryFolder folder;
+  write_text_file(folder / "text", "abcabcabc");
+  Sampler::Options o = options(8);
+  o.ignore_index = 'b';
+  TokenBatch batch;
+  Sampler(folder / "text", o).fill(0, 1, batch);
+  EXPECT_EQ(batch.counted, 5);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 // from the heap.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
+#include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
 #include "train/small_model.hpp"
@@ -234,6 +236,37 @@ TEST(PlanMemory, NonsenseIsRefused) {
   EXPECT_THROW((void)plan_memory(windowed, parameters, train), Error);
   train.seq = 8;
   EXPECT_NO_THROW((void)plan_memory(windowed, parameters, train));
+  ModelConfig deeper = model;
+  deeper.layers = 3;
+  expect_error([&] { (void)plan_memory(deeper, parameters, train); }, ErrorCode::invalid_argument, "another model");
+}
+
+TEST(PlanMemory, SettingsThatMakeNoSenseAreRefused) {
+  const ModelConfig model = small_model();
+  const ParameterList parameters(model);
+  const auto refuse = [&](auto change, const char* text) {
+    TrainConfig train = small_run();
+    change(train);
+    expect_error([&] { (void)plan_memory(model, parameters, train); }, ErrorCode::invalid_argument, text);
+  };
+  refuse([](auto& t) { t.optimizer.lr = std::nan(""); }, "lr");
+  refuse([](auto& t) { t.schedule.decay = static_cast<Decay>(9); }, "decay");
+  refuse([](auto& t) { t.ignore_index = int64_t{1} << 40; }, "ignore index");
+  refuse([](auto& t) { t.precision.loss_scale.initial = 0; }, "loss scale");
+  refuse([](auto& t) { t.precision.loss_scale.initial = std::nan(""); }, "loss scale");
+  refuse([](auto& t) { t.precision.loss_scale.window = 0; }, "window");
+  refuse([](auto& t) { t.precision.loss_scale.hysteresis = -1; }, "hysteresis");
+  refuse([](auto& t) { t.threads = -1; }, "'threads'");
+  refuse([](auto& t) { t.device.kind = static_cast<DeviceKind>(9); }, "'device.kind'");
+}
+
+// Some settings only an op refuses, in the middle of the walk, when gradients are alive.
+TEST(PlanMemory, AnErrorOnTheWayLeavesNothingBehind) {
+  const ModelConfig model = small_model();
+  TrainConfig train = small_run();
+  train.precision.m = DType::f16;
+  expect_error([&] { (void)plan_memory(model, ParameterList(model), train); }, ErrorCode::invalid_argument,
+               "'m' has the wrong type");
 }
 
 }  // namespace

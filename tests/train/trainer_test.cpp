@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
+#include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/storage/safetensors.hpp"
 #include "tigon/train/checkpoints.hpp"
@@ -249,12 +251,68 @@ TEST(Trainer, WrongUseIsAnError) {
   trainer.initialize();
   EXPECT_THROW((void)trainer.collect(), Error);
   EXPECT_THROW((void)trainer.evaluate(small_batch(small_model(), train, 0)[0]), Error);
-  auto batch = small_batch(small_model(), train, 0);
-  batch[0].ids.pop_back();
-  EXPECT_THROW(trainer.submit(batch), Error);
-  batch = small_batch(small_model(), train, 0);
-  batch[0].ids[0] = 61;  // outside the vocabulary
-  EXPECT_THROW(trainer.submit(batch), Error);
+  expect_error([&] { trainer.submit({}); }, ErrorCode::invalid_argument, "expected 1, got 0");
+  trainer.submit(small_batch(small_model(), train, 0));
+  const TemporaryFolder folder;
+  for (const auto& call :
+       std::vector<std::function<void()>>{[&] { trainer.initialize(); }, [&] { trainer.load_weights(folder / "none"); },
+                                          [&] { trainer.save_checkpoint(folder / "state", kSettings); },
+                                          [&] { trainer.restore_checkpoint(folder / "state", kSettings); }}) {
+    expect_error(call, ErrorCode::invalid_argument, "a step is under way");
+  }
+  expect_error([&] { trainer.submit(small_batch(small_model(), train, 1)); }, ErrorCode::invalid_argument,
+               "Collect one first");
+}
+
+// Whatever is wrong with a batch is found before the step begins, and the next batch finds the run as it was.
+TEST(Trainer, ABadBatchChangesNothing) {
+  TrainConfig train = small_run();
+  train.evaluates = true;
+  Trainer trainer(small_model(), train), other(small_model(), train);
+  trainer.initialize();
+  other.initialize();
+  const auto refuse = [&](auto change, const char* text) {
+    auto batch = small_batch(small_model(), train, 0);
+    change(batch[0]);
+    expect_error([&] { trainer.submit(batch); }, ErrorCode::invalid_argument, text);
+    expect_error([&] { (void)trainer.evaluate(batch[0]); }, ErrorCode::invalid_argument, text);
+  };
+  refuse([](TokenBatch& b) { b = {}; }, "wrong size; expected 18 ids and labels");
+  refuse([](TokenBatch& b) { b.ids.pop_back(); }, "wrong size");
+  refuse([](TokenBatch& b) { b.labels.push_back(0); }, "wrong size");
+  refuse([](TokenBatch& b) { b.ids[3] = 61; }, "the id at position 3 is out of range; expected 0 to 60, got 61");
+  refuse([](TokenBatch& b) { b.ids[3] = -100; }, "the id at position 3");
+  refuse([](TokenBatch& b) { b.labels[1] = 61; }, "the label at position 1");
+  refuse([](TokenBatch& b) { b.counted = 0; }, "'counted' is not the number");
+  refuse([](TokenBatch& b) { ++b.counted; }, "'counted' is not the number");
+  EXPECT_EQ(trainer.step(), 0);
+  EXPECT_EQ(one_step(trainer, 0).loss, one_step(other, 0).loss);
+  EXPECT_EQ(state_of(trainer), state_of(other));
+}
+
+TEST(Trainer, WithoutWeightsNothingRuns) {
+  TrainConfig train = small_run();
+  train.evaluates = true;
+  Trainer trainer(small_model(), train);
+  const TemporaryFolder folder;
+  const auto batch = small_batch(small_model(), train, 0);
+  for (const auto& call :
+       std::vector<std::function<void()>>{[&] { trainer.submit(batch); }, [&] { (void)trainer.evaluate(batch[0]); },
+                                          [&] { trainer.save_weights(folder / "weights"); },
+                                          [&] { trainer.save_checkpoint(folder / "state", kSettings); }}) {
+    expect_error(call, ErrorCode::invalid_argument, "there are no weights yet");
+  }
+}
+
+// A step that failed in its middle has moved some things and not others: no checkpoint may be made of that.
+TEST(Trainer, AStepThatFailedIsTheLast) {
+  Trainer trainer(small_model(), small_run());
+  trainer.initialize();
+  const TemporaryFolder folder;
+  trainer.save_next_gradients(folder / "no folder" / "gradients");
+  EXPECT_THROW((void)one_step(trainer, 0), Error);
+  expect_error([&] { (void)one_step(trainer, 1); }, ErrorCode::invalid_argument, "half-way");
+  expect_error([&] { trainer.save_checkpoint(folder / "state", kSettings); }, ErrorCode::invalid_argument, "half-way");
 }
 
 TEST(Schedule, RisesAndFalls) {

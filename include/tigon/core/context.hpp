@@ -33,7 +33,7 @@ class MemorySource {
   virtual bool measuring() const noexcept { return false; }
 };
 
-// A block that goes back to its source when it leaves scope.
+// A block that goes back to its source when it leaves scope. The source must live until then.
 class Buffer {
  public:
   Buffer() = default;
@@ -71,12 +71,14 @@ class Buffer {
   Allocation allocation_;
 };
 
+inline constexpr int kMostThreads = 4096;  // more than that is a mistake, and more than most systems start
+
 // How an op runs: where, on which stream, with how many threads, and where its scratch comes from. A plain value;
 // it owns nothing.
 struct Context {
   Device device{};
   void* stream = nullptr;          // cudaStream_t on a GPU
-  int threads = 0;                 // CPU threads; 0 means all. Results do not depend on it.
+  int threads = 0;                 // CPU threads, at most kMostThreads; 0 means all. Results do not depend on it.
   MemorySource* memory = nullptr;  // scratch and intermediates; may stay null for ops that need none
 
   // In measure mode an op checks its arguments, books its scratch and returns without touching data.
@@ -86,7 +88,7 @@ struct Context {
   Buffer take(std::string_view name, int64_t bytes, MemoryClass memory_class) const;
 };
 
-// A tensor with the memory behind it.
+// A tensor with the memory behind it, which goes back to ctx.memory: that must outlive it.
 struct OwnedTensor {
   Buffer buffer;
   Tensor view;

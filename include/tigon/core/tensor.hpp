@@ -22,7 +22,7 @@ struct Tensor {
   int64_t sizes[kMaxRank] = {};
   int64_t strides[kMaxRank] = {};
 
-  // A row-major tensor without gaps.
+  // A row-major tensor without gaps. Throws Error where the sizes are negative or their product overflows.
   static Tensor contiguous(void* data, DType dtype, std::span<const int64_t> sizes, Device device = {});
   static Tensor contiguous(void* data, DType dtype, std::initializer_list<int64_t> sizes, Device device = {}) {
     return contiguous(data, dtype, std::span<const int64_t>(sizes.begin(), sizes.size()), device);

@@ -51,6 +51,7 @@ class ReplayArena final : public MemorySource {
  public:
   // `memory` must hold plan.bytes(), aligned to kMemoryAlignment, and outlive the arena, as must the plan.
   ReplayArena(const Plan& plan, std::byte* memory, int64_t bytes, bool host_memory = true);
+  ReplayArena(const Plan&&, std::byte*, int64_t, bool = true) = delete;  // a temporary plan would be gone at once
   ~ReplayArena() override;
   ReplayArena(const ReplayArena&) = delete;
   ReplayArena& operator=(const ReplayArena&) = delete;
@@ -74,7 +75,8 @@ class ReplayArena final : public MemorySource {
 // given back out of order stays taken, and so do those below it.
 class StackArena final : public MemorySource {
  public:
-  StackArena(void* memory, int64_t bytes) : memory_(static_cast<std::byte*>(memory)), bytes_(bytes) {}
+  // `memory` of any alignment; null only with 0 bytes.
+  StackArena(void* memory, int64_t bytes);
   // One without memory that finds out how much a call needs.
   static StackArena measuring_arena();
 

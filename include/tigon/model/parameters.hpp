@@ -32,6 +32,7 @@ struct Parameter {
 
 // All parameters in the order of the forward pass, and where each stands in that list.
 struct ParameterList {
+  // Throws Error unless check_model_config accepts the model.
   explicit ParameterList(const ModelConfig& config);
 
   std::vector<Parameter> all;

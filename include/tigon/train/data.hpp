@@ -33,7 +33,7 @@ class TokenFile {
 struct TokenBatch {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;
-  int64_t counted = 0;  // labels that are not the ignore index
+  int64_t counted = 0;  // labels that are not the ignore index: what a step's mean is over
 };
 
 // Samples in an order that is a function of (seed, sample number) alone, so that a run can go on anywhere. The file is
@@ -57,7 +57,7 @@ class Sampler {
   int64_t windows() const noexcept { return windows_; }
   // Of the beginnings of windows all over the data: tells one file from another, without reading all of a large one.
   std::string fingerprint() const;
-  // Samples [first, first + count) of the endless sequence of epochs.
+  // Adds samples [first, first + count) of the endless sequence of epochs to the batch.
   void fill(int64_t first, int64_t count, TokenBatch& batch);
 
  private:
@@ -70,7 +70,7 @@ class Sampler {
   std::vector<uint32_t> order_;
 };
 
-// Writes a token file.
+// Writes a token file. Throws Error, before anything is written, where a token is outside the vocabulary.
 void write_token_file(const std::filesystem::path& path, const std::vector<int32_t>& tokens, int64_t vocab);
 
 }  // namespace tigon

@@ -10,22 +10,25 @@ namespace tigon {
 
 // Where a run's tokens come from and where its results go.
 struct RunOptions {
-  std::filesystem::path model_folder;  // weights to start from; empty: random ones
-  std::filesystem::path data;          // a token file or text; empty: random tokens
-  std::filesystem::path eval_data;     // empty: the last `eval_fraction` of the data, which is then not trained on
+  std::filesystem::path model_folder{};  // weights to start from; empty: random ones
+  std::filesystem::path data{};          // a token file or text; empty: random tokens
+  std::filesystem::path eval_data{};     // empty: the last `eval_fraction` of the data, which is then not trained on
   double eval_fraction = 0.0;
   int64_t eval_every = 0;  // steps; 0: at the end alone
   int64_t eval_batches = 8;
   int64_t ignored_token = -1;
   bool shuffle = true;
-  std::filesystem::path checkpoints;  // a folder for them; empty: none
-  int64_t save_every = 0;             // steps; 0: at the end alone
+  std::filesystem::path checkpoints{};  // a folder for them; empty: none
+  int64_t save_every = 0;               // steps; 0: at the end alone
   int64_t keep = 2;
-  bool resume = false;                   // go on from the newest in `checkpoints`
-  std::filesystem::path output;          // a folder for the trained weights; empty: none
-  std::filesystem::path log;             // JSON lines; empty: none
-  std::filesystem::path save_gradients;  // of the first step, as safetensors
+  bool resume = false;                     // go on from the newest in `checkpoints`
+  std::filesystem::path output{};          // a folder for the trained weights; empty: none
+  std::filesystem::path log{};             // JSON lines; empty: none
+  std::filesystem::path save_gradients{};  // of the first step, as safetensors
 };
+
+// Throws Error where a value makes no sense, or lacks another that it needs. run_training asks it first.
+void check_run_options(const RunOptions& options);
 
 // One line of the log.
 struct StepLine {
@@ -36,7 +39,8 @@ struct StepLine {
   int64_t planned_bytes = 0;
 };
 
-// Who watches a run.
+// Who watches a run. An exception thrown here ends the run and reaches the caller of run_training; the checkpoints
+// written before it stay.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;

@@ -25,7 +25,8 @@ struct StepReport {
   bool finite = true;
 };
 
-// A model being trained: plans its memory, takes it once, and runs steps in it.
+// A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers
+// of different threads do not know of each other.
 class Trainer {
  public:
   Trainer(const ModelConfig& model, const TrainConfig& train);
@@ -38,7 +39,8 @@ class Trainer {
   // Bytes that steps have touched so far: equal to plan().total_bytes() from the first step on.
   int64_t used_bytes() const noexcept;
 
-  // Weights from the seed, or from a Hugging Face folder. States start at zero.
+  // Weights from the seed, or from a Hugging Face folder. States start at zero. One of these, or restore_checkpoint,
+  // comes before everything below.
   void initialize();
   void load_weights(const std::filesystem::path& folder);
   // Writes a folder that transformers loads.
@@ -46,7 +48,9 @@ class Trainer {
   // Text to write as config.json instead of our own, such as the one the weights came with.
   void set_config_text(std::string text);
 
-  // Queues the next step, of config().accumulate micro-batches. On a GPU it returns before the step is done.
+  // Queues the next step, of config().accumulate micro-batches. On a GPU it returns before the step is done. Batches
+  // that do not fit are an Error before anything is changed; after any other one (a file, the device) the state is not
+  // whole, and a new Trainer is needed.
   void submit(const std::vector<TokenBatch>& micros);
   // The results of the oldest step that was submitted and not collected; waits for it.
   StepReport collect();
@@ -61,7 +65,8 @@ class Trainer {
   int64_t skipped() const noexcept;
 
   // The state of the run in a new folder: weights as save_weights writes them, the optimizer's states, and
-  // `settings`, which restore() compares. The folder appears whole or not at all.
+  // `settings`, which restore_checkpoint() compares. The folder appears whole or not at all; a checkpoint of that name
+  // is replaced, anything else that stands there is an Error.
   void save_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings) const;
   // Throws Error, before anything is changed, unless all files are whole and the settings are the same.
   void restore_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings);
