@@ -74,7 +74,7 @@ class Buffer {
 inline constexpr int kMostThreads = 4096;  // more than that is a mistake, and more than most systems start
 
 // How an op runs: where, on which stream, with how many threads, and where its scratch comes from. A plain value;
-// it owns nothing.
+// it owns nothing. Ops may run in several threads at once, each with a memory source of its own.
 struct Context {
   Device device{};
   void* stream = nullptr;          // cudaStream_t on a GPU

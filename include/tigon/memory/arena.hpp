@@ -57,7 +57,8 @@ class ReplayArena final : public MemorySource {
   ReplayArena& operator=(const ReplayArena&) = delete;
   Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) override;
   void give_back(const Allocation& allocation) noexcept override;
-  // Back to the start of the sequence, for the next step. Throws unless the sequence was walked to its end.
+  // Back to the start of the sequence, for the next step. Throws unless the sequence was walked to its end: where an
+  // error ended it before, go on with a new arena on the same memory.
   void restart();
   // End of the highest block handed out so far.
   int64_t used_bytes() const noexcept { return used_; }
