@@ -9,6 +9,23 @@
 
 namespace tigon::app {
 
+namespace {
+
+// The MLP is three stages, or one with tiles: a name that belongs to the other form would change nothing.
+StageMask recompute_stages(const std::string& text, bool tiled) {
+  const StageMask mask = recompute_from_string(text);
+  const bool named = text != "none" && text != "selective" && text != "block";
+  const StageMask parts = stage_bit(StageId::gate_up) | stage_bit(StageId::activation) | stage_bit(StageId::down);
+  if (!named || (mask & (tiled ? parts : stage_bit(StageId::mlp))) == 0) return mask;
+  throw Error(ErrorCode::invalid_argument,
+              {.where = "--recompute",
+               .what = tiled ? "with --mlp-tile the MLP is one stage" : "without --mlp-tile the MLP is three stages",
+               .expected = tiled ? "mlp" : "some of gate_up, activation, down",
+               .got = "'" + text + "'"});
+}
+
+}  // namespace
+
 void ModelFlags::add_to(CLI::App& command) {
   std::string known;
   for (const std::string& name : builtin_model_names()) known += (known.empty() ? "" : ", ") + name;
@@ -71,7 +88,7 @@ TrainConfig ModelFlags::train_config() const {
   train.seq = seq;
   train.accumulate = accumulate;
   train.precision = precision_from_string(precision);
-  train.memory = {.recompute = recompute_from_string(recompute),
+  train.memory = {.recompute = recompute_stages(recompute, mlp_tile > 0),
                   .mlp_tile = mlp_tile,
                   .chunk = {.tokens = chunk, .liger = liger_chunk, .lean = lean_loss},
                   .update_early = update_early};

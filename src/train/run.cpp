@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fstream>
 #include <optional>
+#include <system_error>
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
@@ -184,12 +185,20 @@ class Run {
   // The weights, and what belongs to the model they came from: its tokenizer.
   void write_output() {
     trainer_.save_weights(options_.output);
-    if (options_.model_folder.empty() || fs::equivalent(options_.model_folder, options_.output)) return;
+    std::error_code failed;
+    if (options_.model_folder.empty() || fs::equivalent(options_.model_folder, options_.output, failed)) return;
     for (const char* name :
          {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
           "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
       const fs::path from = options_.model_folder / name;
-      if (fs::exists(from)) fs::copy_file(from, options_.output / name, fs::copy_options::overwrite_existing);
+      if (!fs::exists(from, failed)) continue;
+      fs::copy_file(from, options_.output / name, fs::copy_options::overwrite_existing, failed);
+      if (failed) {
+        throw Error(ErrorCode::io, {.where = (options_.output / name).string(),
+                                    .what = "the weights are written, but this file of the model cannot be copied: " +
+                                            failed.message(),
+                                    .fix = "Copy it from " + options_.model_folder.string() + " yourself."});
+      }
     }
   }
 

@@ -87,6 +87,15 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
 }
 
+TEST(TrainCli, StagesOfTheOtherMlpAreRefused) {
+  const std::string command = "plan --model llama-bytes-1m --batch 1 --seq 8 --recompute ";
+  expect(tigon(command + "norm1,mlp"), 2, {"without --mlp-tile", "gate_up"});
+  expect(tigon(command + "norm1,gate_up --mlp-tile 4"), 2, {"with --mlp-tile", "mlp"});
+  for (const char* good : {"norm1,gate_up", "norm1,mlp --mlp-tile 4", "selective --mlp-tile 4", "block --mlp-tile 4"}) {
+    expect(tigon(command + good), 0, {"weights"});
+  }
+}
+
 TEST(TrainCli, WhyThereIsNoCudaBackendIsSaid) {
   const Folder folder;
   ASSERT_EQ(setenv("TIGON_CUDA_LIBRARY", (folder / "absent.so").c_str(), 1), 0);
