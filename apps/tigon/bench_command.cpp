@@ -8,6 +8,7 @@
 #include "commands.hpp"
 #include "op_bench.hpp"
 #include "progress.hpp"
+#include "tigon/core/context.hpp"
 #include "tigon/core/error.hpp"
 
 namespace tigon::app {
@@ -122,7 +123,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   ops->add_option("--threads", flags->threads, "CPU threads, 0 for all; results do not depend on it")
-      ->check(CLI::Range(0, 4096))
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   ops->add_option("--json", flags->json, "Also write the rows to this file, after each row");
   ops->add_flag("--memory", flags->memory, "Also print which tensors hold each peak");

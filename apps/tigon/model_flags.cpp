@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tigon/core/context.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/storage/files.hpp"
 
@@ -76,7 +77,7 @@ void ModelFlags::add_to(CLI::App& command) {
       "--nondeterministic", nondeterministic,
       "Allow attention gradients that differ in their last bits from run to run where that is faster (GPU)");
   command.add_option("--threads", threads, "CPU threads, 0 for all; results do not depend on it")
-      ->check(CLI::Range(0, 4096))
+      ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
 }
 

@@ -20,8 +20,8 @@ DType slot_dtype(const Slot& slot, DType dtype) {
   return slot.role == Role::statistic ? DType::f32 : dtype;
 }
 
-// Random numbers without waiting for them: each element picks one of 2^16. A pattern in order would repeat whole rows,
-// which a GPU multiplies with less power, and so faster, than what it meets in training.
+// Random numbers without waiting for them: each element picks one of 2^16. In order they would repeat whole rows, and
+// how much power a GPU draws, and so its clocks, may depend on the numbers.
 void fill(const Tensor& t, const Slot& slot) {
   constexpr int64_t kChoices = 1 << 16;
   const RandomStream random{.seed = 11};

@@ -40,10 +40,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--markdown", metavar="FILE")
     args = parser.parse_args()
-    lines = [
-        f"bfloat16, {torch.cuda.get_device_name()}, torch {torch.__version__}, tigon {tigon.__version__}\n",
-        "| shape | through autograd, ms | kernels alone, ms | share |\n|---|---|---|---|",
-    ]
+    lines = []
+
+    def write(line):
+        print(line, flush=True)
+        lines.append(line)
+
+    write(f"bfloat16, {torch.cuda.get_device_name()}, torch {torch.__version__}, tigon {tigon.__version__}\n")
+    write("| shape | through autograd, ms | kernels alone, ms | share |\n|---|---|---|---|")
     for shape in args.shapes:
         case = make_case("linear_cross_entropy", shape, "cuda", "bfloat16", {})
         x, weight = case.inputs
@@ -61,8 +65,7 @@ def main():
         ]
         ours, native = (statistics.median(column) for column in zip(*rows, strict=True))
         share = statistics.median(a / b for a, b in rows)
-        lines.append(f"| {shape} | {ours:.2f} | {native:.2f} | {share:.3f} |")
-    print("\n".join(lines))
+        write(f"| {shape} | {ours:.2f} | {native:.2f} | {share:.3f} |")
     if args.markdown:
         with open(args.markdown, "w") as file:
             file.write("\n".join(lines) + "\n")

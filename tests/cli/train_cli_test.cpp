@@ -265,6 +265,19 @@ TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
   expect(tigon(command + "one --steps 2 --resume"), 0, {"Nothing to train: 2 of 2 steps are done"});
 }
 
+TEST(TrainCli, AFileOfTheModelThatCannotBeCopiedIsNamed) {
+  const Folder folder;
+  const std::string command = "train --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --model ";
+  expect(tigon(command + "llama-bytes-1m --output " + (folder / "model")), 0, {"weights in"});
+  std::ofstream(folder / "model/tokenizer.json") << "{}";
+  expect(tigon(command + (folder / "model") + " --output " + (folder / "copied")), 0, {"weights in"});
+  EXPECT_EQ(bytes_of(folder / "copied/tokenizer.json"), "{}");
+  fs::create_directories(folder / "other/tokenizer.json");
+  expect(tigon(command + (folder / "model") + " --output " + (folder / "other")), 1,
+         {"tokenizer.json", "the weights are written", "Copy it from"});
+  EXPECT_TRUE(fs::exists(folder / "other/model.safetensors"));
+}
+
 // A full disk cuts a line off.
 TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
   const Folder folder;

@@ -25,7 +25,7 @@ struct Gemm {
 void gemm(const Context& ctx, const Gemm& args);
 
 // Whether TIGON_GEMM_TUNE asks for algorithms to be timed when they are chosen. That happens only where products run at
-// once: one that is recorded in a graph keeps the library's first choice.
+// once: one that is recorded in a graph keeps the untimed choice.
 bool gemm_tunes();
 
 }  // namespace tigon::cuda

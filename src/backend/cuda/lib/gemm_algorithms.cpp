@@ -23,7 +23,7 @@ namespace tigon::cuda {
 
 namespace {
 
-constexpr int kCandidates = 8;  // the library has no more
+constexpr int kCandidates = 8;  // asked for more, the library gave no more
 constexpr double kTuneMs = 12;  // of each candidate, in one go
 
 void check_lt(cublasStatus_t status, const char* what) {

@@ -27,10 +27,9 @@ struct GemmPointers {
   cudaStream_t stream;
 };
 
-// Runs one product with the algorithm kept for its key: the library's first choice, or the fastest of its choices that
-// give the same bits where TIGON_GEMM_TUNE is set: they are then timed when a key is first seen (which waits, and takes
-// memory for two more c).
-// TIGON_GEMM_FILE names a file that keeps tuned choices from run to run.
+// Runs one product with the algorithm kept for its key: one of the library's choices by a rule, or the fastest of those
+// that give the same bits where TIGON_GEMM_TUNE is set: they are then timed when a key is first seen (which waits, and
+// takes memory for two more c). TIGON_GEMM_FILE names a file that keeps tuned choices from run to run.
 void run_gemm(const GemmKey& key, const GemmPointers& pointers);
 
 }  // namespace tigon::cuda
