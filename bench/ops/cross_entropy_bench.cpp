@@ -1,8 +1,13 @@
+#include <string_view>
+#include <utility>
+
 #include "op_case.hpp"
 
 namespace tigon::bench {
 
 namespace {
+
+constexpr std::string_view kInPlace = ":in_place";  // after a shape to be timed
 
 struct CrossEntropyFlags {
   std::string text{};
@@ -10,7 +15,8 @@ struct CrossEntropyFlags {
   double ignored = 0.0;
   bool class_weight = false;
   bool token_scale = false;
-  bool reports = false;  // z_loss, accuracy and predicted as well
+  bool reports = false;   // z_loss, accuracy and predicted as well
+  bool in_place = false;  // the gradient goes over the logits, in one call
 };
 
 OpCase cross_entropy_case(int64_t tokens, int64_t vocab, const CrossEntropyFlags& flags) {
@@ -19,7 +25,11 @@ OpCase cross_entropy_case(int64_t tokens, int64_t vocab, const CrossEntropyFlags
   c.shape = std::to_string(tokens) + "x" + std::to_string(vocab);
   c.flags = flags.text;
   c.inputs = {
-      {.name = "logits", .sizes = {tokens, vocab}, .fill = {.deviation = 2.0}, .differentiable = true},
+      {.name = "logits",
+       .sizes = {tokens, vocab},
+       .fill = {.deviation = 2.0},
+       .differentiable = !flags.in_place,
+       .in_place = flags.in_place},
       {.name = "target", .sizes = {tokens}, .role = Role::index, .fill = {.limit = vocab, .ignored = flags.ignored}}};
   const Fill positive{.mean = 1.0, .deviation = 0.2};
   if (flags.class_weight) {
@@ -59,6 +69,16 @@ OpCase cross_entropy_case(int64_t tokens, int64_t vocab, const CrossEntropyFlags
                                      .options = options,
                                      .dlogits = t["dlogits"]};
   };
+  c.backward_work = [=](int64_t size) { return Work{.bytes = 2 * size * tokens * vocab + 12 * tokens}; };
+  if (flags.in_place) {
+    c.forward = [=](const Context& ctx, const Tensors& t) {
+      ops::CrossEntropyForward args = forward_args(t);
+      args.dlogits = args.logits;
+      ops::cross_entropy_forward(ctx, args);
+    };
+    c.forward_work = std::exchange(c.backward_work, {});
+    return c;
+  }
   c.forward = [=](const Context& ctx, const Tensors& t) { ops::cross_entropy_forward(ctx, forward_args(t)); };
   c.backward = [=](const Context& ctx, const Tensors& t) { ops::cross_entropy_backward(ctx, backward_args(t)); };
   c.full = [=](const Context& ctx, const Tensors& t) {
@@ -76,7 +96,6 @@ OpCase cross_entropy_case(int64_t tokens, int64_t vocab, const CrossEntropyFlags
     };
   }
   c.forward_work = [=](int64_t size) { return Work{.bytes = size * tokens * vocab + 12 * tokens}; };
-  c.backward_work = [=](int64_t size) { return Work{.bytes = 2 * size * tokens * vocab + 12 * tokens}; };
   c.full_work = c.backward_work;
   return c;
 }
@@ -85,10 +104,14 @@ OpCase cross_entropy_case(int64_t tokens, int64_t vocab, const CrossEntropyFlags
 
 OpTable cross_entropy_table() {
   using enum ops::Reduction;
-  OpTable table{.op = "cross_entropy", .shape_help = "NxV", .bench_shapes = {"4096x32000", "1024x128256"}};
+  OpTable table{.op = "cross_entropy", .shape_help = "NxV[:in_place]", .bench_shapes = {"4096x32000", "1024x128256"}};
   table.make = [help = table.shape_help](const std::string& text) {
-    const auto n = parse_shape("cross_entropy", text, 2, help);
-    return cross_entropy_case(n[0], n[1], {});
+    const bool in_place = text.ends_with(kInPlace);
+    const std::string numbers = in_place ? text.substr(0, text.size() - kInPlace.size()) : text;
+    const auto n = parse_shape("cross_entropy", numbers, 2, help);
+    OpCase c = cross_entropy_case(n[0], n[1], {.in_place = in_place});
+    if (in_place) c.shape += kInPlace;
+    return c;
   };
   for (const auto& [tokens, vocab] : {std::pair{1, 1}, {1, 17}, {5, 1}, {3, 64}, {33, 100}, {6, 2500}}) {
     table.test_cases.push_back(cross_entropy_case(tokens, vocab, {}));
@@ -111,6 +134,14 @@ OpTable cross_entropy_table() {
        .ignored = 0.2,
        .class_weight = true,
        .token_scale = true},
+      {.text = "in place", .ignored = 0.2, .in_place = true},
+      {.text = "in place, everything",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
+       .ignored = 0.2,
+       .class_weight = true,
+       .token_scale = true,
+       .reports = true,
+       .in_place = true},
       {.text = "everything, none",
        .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0, .reduction = none},
        .ignored = 0.2,

@@ -1,6 +1,7 @@
 #include "op_bench.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -144,6 +145,47 @@ struct Inputs {
   }
 };
 
+// The inputs of each run of a sample. What a case writes over is there once for every run and made anew before each
+// sample, so that no run works on what another has left.
+class RunInputs {
+ public:
+  RunInputs(const Context& ctx, const OpCase& c, const Tensors& inputs, int runs)
+      : ctx_(ctx), inputs_(inputs), runs_(static_cast<size_t>(runs), inputs) {
+    for (const Slot& slot : c.inputs) {
+      if (!slot.in_place) continue;
+      names_.push_back(slot.name);
+      const Tensor from = inputs[slot.name];
+      for (Tensors& run : runs_) {
+        held_.emplace_back(ctx, slot.name, from.dtype, slot.sizes, MemoryClass::other);
+        run.set(slot.name, held_.back());
+      }
+    }
+    restore();
+  }
+
+  const Tensors& operator[](int run) const { return runs_[static_cast<size_t>(run)]; }
+  bool change() const { return !names_.empty(); }
+  void restore() const {
+    for (const std::string& name : names_) {
+      const Tensor from = inputs_[name];
+      for (const Tensors& run : runs_) {
+        if (ctx_.device.kind == DeviceKind::cpu) {
+          std::memcpy(run[name].data, from.data, static_cast<size_t>(from.bytes()));
+        } else {
+          device_copy(ctx_, run[name].data, from.data, from.bytes());
+        }
+      }
+    }
+  }
+
+ private:
+  Context ctx_;
+  Tensors inputs_;
+  std::vector<Tensors> runs_;
+  std::vector<std::string> names_;
+  std::vector<OwnedTensor> held_;
+};
+
 // The memory of a plan, where the device wants it.
 struct PlanMemory {
   std::optional<HostMemory> host;
@@ -165,25 +207,32 @@ double floor_ms(const Work& work, const Ceilings& ceilings) {
   return 1e3 * std::max(bytes, flops);
 }
 
+// How many runs make a sample that is long enough to be timed on a GPU.
+int runs_of_sample(double least_ms) {
+  constexpr double kSampleMs = 2.0;
+  constexpr int kMostRuns = 64;
+  return static_cast<int>(std::clamp(kSampleMs / std::max(least_ms, 1e-6), 1.0, double{kMostRuns}));
+}
+
 // Milliseconds of whole runs on a GPU, several to a sample, recorded in a graph: an event beside each kernel, and a
 // host that does not keep up, would be timed with kernels of some ten microseconds. The runs follow each other as the
 // ops of a step do, over the same memory: what fits into the cache stays there.
-std::vector<double> device_samples(const Context& ctx, int samples, double least_ms, const std::function<void()>& run) {
-  constexpr double kSampleMs = 2.0;
-  constexpr int kMostRuns = 64;
-  const int runs = static_cast<int>(std::clamp(kSampleMs / std::max(least_ms, 1e-6), 1.0, double{kMostRuns}));
+std::vector<double> device_samples(const Context& ctx, int samples, int runs, const RunInputs& inputs,
+                                   const std::function<void(const Tensors&)>& run) {
   const DeviceGraph graph(ctx, [&] {
-    for (int i = 0; i < runs; ++i) run();
+    for (int i = 0; i < runs; ++i) run(inputs[i]);
   });
   graph.launch(ctx);
   Clock clock(ctx);
-  std::vector<size_t> marks = {clock.mark()};
+  std::vector<std::pair<size_t, size_t>> marks;
   for (int i = 0; i < samples; ++i) {
+    if (inputs.change()) inputs.restore();
+    const size_t begin = i > 0 && !inputs.change() ? marks.back().second : clock.mark();
     graph.launch(ctx);
-    marks.push_back(clock.mark());
+    marks.emplace_back(begin, clock.mark());
   }
   std::vector<double> ms;
-  for (size_t i = 1; i < marks.size(); ++i) ms.push_back(clock.ms(marks[i - 1], marks[i]) / runs);
+  for (const auto& [begin, end] : marks) ms.push_back(clock.ms(begin, end) / runs);
   return ms;
 }
 
@@ -207,15 +256,22 @@ Row bench_case(const BenchOptions& options, const OpCase& c, DType dtype, bool f
   const PlanMemory memory(options.device, plan.bytes());
   ReplayArena replay(plan, memory.data, plan.bytes(), on_cpu);
   ctx.memory = &replay;
+  HeapArena heap;
+  DeviceArena device_heap(options.device);
+  Context input_ctx = ctx;
+  input_ctx.memory = on_cpu ? static_cast<MemorySource*>(&heap) : &device_heap;
+  const int sample_runs = on_cpu ? 1 : runs_of_sample(least_ms);
+  const RunInputs run_inputs(input_ctx, c, inputs, sample_runs);
   // The first run on a CPU touches the pages; the first ones on a GPU load the kernels and wake the clocks.
   for (int i = 0; i < (on_cpu ? 1 : 3); ++i) {
-    (void)walk.run(ctx, inputs, nullptr);
+    (void)walk.run(ctx, run_inputs[0], nullptr);
     replay.restart();
   }
   if (!on_cpu) synchronize(ctx);
   std::vector<Walk::Marks> runs;
   for (int i = 0; i < options.repeats; ++i) {
-    runs.push_back(walk.run(ctx, inputs, &clock));
+    run_inputs.restore();
+    runs.push_back(walk.run(ctx, run_inputs[0], &clock));
     replay.restart();
   }
   std::vector<double> forward, backward, full;
@@ -225,8 +281,8 @@ Row bench_case(const BenchOptions& options, const OpCase& c, DType dtype, bool f
     full.push_back(forward.back() + backward.back());
   }
   if (!on_cpu) {
-    full = device_samples(ctx, options.repeats, least_ms, [&] {
-      (void)walk.run(ctx, inputs, nullptr);
+    full = device_samples(ctx, options.repeats, sample_runs, run_inputs, [&](const Tensors& tensors) {
+      (void)walk.run(ctx, tensors, nullptr);
       replay.restart();
     });
   }
