@@ -39,7 +39,7 @@ struct RowVectors {
   }
 };
 
-template <class T, class Act, int W, class Index>
+template <class T, template <class> class Act, int W, class Index>
 __global__ void __launch_bounds__(kGatedThreads)
     gated_forward_kernel(Rows<const T> a, Rows<const T> b, Rows<T> c, RowVectors<Index, W> vectors) {
   for (Index v = vectors.first(); v < vectors.count; v += vectors.step()) {
@@ -51,13 +51,13 @@ __global__ void __launch_bounds__(kGatedThreads)
     unpack<T, W>(a_raw, av);
     unpack<T, W>(b_raw, bv);
 #pragma unroll
-    for (int k = 0; k < W; ++k) cv[k] = rounded<T>(Act()(av[k]).value) * bv[k];
+    for (int k = 0; k < W; ++k) cv[k] = rounded<T>(Act<T>()(av[k]).value) * bv[k];
     store<W>(c.at(i) + j, cv);
   }
 }
 
 // A thread loads all it needs before it stores, so da may be a, db may be b and c may be dc.
-template <class T, class Act, int W, class Index>
+template <class T, template <class> class Act, int W, class Index>
 __global__ void __launch_bounds__(kGatedThreads)
     gated_backward_kernel(Rows<const T> dc, Rows<const T> a, Rows<const T> b, Rows<T> da, Rows<T> db, Rows<T> c,
                           RowVectors<Index, W> vectors) {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kGatedThreads)
     unpack<T, W>(b_raw, bv);
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      const Activation act = Act()(av[k]);
+      const Activation act = Act<T>()(av[k]);
       const float gate = rounded<T>(act.value);
       dav[k] = dcv[k] * bv[k] * act.slope;
       dbv[k] = dcv[k] * gate;
@@ -104,7 +104,7 @@ unsigned gated_blocks(const RowVectors<Index, W>& vectors) {
   return static_cast<unsigned>(std::min(divide_up(static_cast<int64_t>(vectors.count), kGatedThreads), kMaxGridX));
 }
 
-template <class Act, class Args>
+template <template <class> class Act, class Args>
 void gated_forward(const Context& ctx, const Args& args, const char* where) {
   if (ctx.measuring() || args.a.elements() == 0) return;
   const DeviceGuard guard(ctx);
@@ -115,7 +115,7 @@ void gated_forward(const Context& ctx, const Args& args, const char* where) {
   });
 }
 
-template <class Act, class Args>
+template <template <class> class Act, class Args>
 void gated_backward(const Context& ctx, const Args& args, const char* where) {
   if (ctx.measuring() || args.a.elements() == 0) return;
   const DeviceGuard guard(ctx);

@@ -6,6 +6,7 @@ namespace tigon::cuda {
 namespace {
 
 // ½(1 + tanh u) is σ(2u), which loses nothing for large negative u.
+template <class>
 struct GeluTanh {
   __device__ __forceinline__ Activation operator()(float x) const {
     constexpr float kSlope = 1.5957691216f;  // 2√(2/π)
@@ -20,6 +21,7 @@ struct GeluTanh {
 
 // The normal distribution Φ(x) = ½(1 + erf(x/√2)) and its density share e^−x²/2: the tail is that times a polynomial in
 // t = 1/(1 + 0.3·|x|/√2), a relative minimax fit with error 2e-8.
+template <class>
 struct GeluErf {
   __device__ __forceinline__ Activation operator()(float x) const {
     const float magnitude = fabsf(x);
