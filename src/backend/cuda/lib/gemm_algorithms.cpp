@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -119,20 +120,37 @@ uint32_t tile_of(const cublasLtMatmulAlgo_t& algorithm) {
   return tile;
 }
 
-// Which choice to take without timing any. Where the output is many tiles large, the library's estimate is too kind to
-// its largest tiles: under load on an H200 the next smaller ones are 11 % faster on average and up to 39 % where sums
-// are short (bench/results/h200-vs-peers.md, "Which algorithm").
+// The share of the chip that is busy over all waves of tiles.
+float busy(const cublasLtMatmulHeuristicResult_t& choice) { return choice.wavesCount / std::ceil(choice.wavesCount); }
+
+// Which choice to take without timing any; what was measured is in bench/results/h200-vs-peers.md, "Which algorithm".
 size_t preferred(const GemmKey& key, const std::vector<cublasLtMatmulHeuristicResult_t>& choices) {
   const bool hopper = device_numbers({DeviceKind::cuda, key.device}).capability == 90;
-  if (!hopper || key.in_type == CUDA_R_32F || key.k > 16384) return 0;
-  const float many_waves = key.k <= 4096 ? 10 : 24;
-  for (size_t i = 0; i < choices.size(); ++i) {
-    const uint32_t tile = tile_of(choices[i].algo);
-    const bool next_smaller = tile == CUBLASLT_MATMUL_TILE_128x160 || tile == CUBLASLT_MATMUL_TILE_168x128 ||
-                              tile == CUBLASLT_MATMUL_TILE_176x128;
-    if (next_smaller && choices[i].wavesCount >= many_waves) return i;
+  if (!hopper || key.in_type == CUDA_R_32F) return 0;
+  // Where the output is many tiles large, the library's estimate is too kind to its largest tiles: under load on an
+  // H200 the next smaller ones are 11 % faster on average and up to 39 % where sums are short.
+  if (key.k <= 16384) {
+    const float many_waves = key.k <= 4096 ? 10 : 24;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const uint32_t tile = tile_of(choices[i].algo);
+      const bool next_smaller = tile == CUBLASLT_MATMUL_TILE_128x160 || tile == CUBLASLT_MATMUL_TILE_168x128 ||
+                                tile == CUBLASLT_MATMUL_TILE_176x128;
+      if (next_smaller && choices[i].wavesCount >= many_waves) return i;
+    }
   }
-  return 0;
+  // These two are slower than what comes next, by a fifth and more.
+  const uint32_t first = tile_of(choices[0].algo);
+  if (choices.size() > 1 && (first == CUBLASLT_MATMUL_TILE_128x80 || first == CUBLASLT_MATMUL_TILE_448x64)) return 1;
+  // A second wave that is partly empty costs as much as a full one; some smaller tiles fill theirs.
+  if (choices[0].wavesCount <= 1 || choices[0].wavesCount > 1.8f) return 0;
+  size_t best = 0;
+  for (size_t i = 1; i < choices.size(); ++i) {
+    const uint32_t tile = tile_of(choices[i].algo);
+    const bool fast = tile == CUBLASLT_MATMUL_TILE_112x128 || tile == CUBLASLT_MATMUL_TILE_128x160 ||
+                      tile == CUBLASLT_MATMUL_TILE_256x128;
+    if (fast && busy(choices[i]) > std::max(0.9f, busy(choices[best]))) best = i;
+  }
+  return best;
 }
 
 void launch(cublasLtHandle_t handle, const GemmKey& key, const Problem& problem, const cublasLtMatmulAlgo_t& algorithm,
