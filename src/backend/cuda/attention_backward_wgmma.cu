@@ -26,6 +26,9 @@ struct BackwardJob {
   const float* lse2 = nullptr;   // [batch, heads, pitch]
   const float* delta = nullptr;  // [batch, heads, pitch]
   int64_t pitch = 0;
+  // The same where columns are queries. Copies without a map would do; compute-sanitizer's racecheck takes those for
+  // writes of the thread that asks for them.
+  CUtensorMap column_lse2{}, column_delta{};
 };
 
 template <int D, bool kRowsAreKeys>
@@ -148,9 +151,9 @@ __global__ void __launch_bounds__(kThreads, 1)
         columns_at(use, 0).fetch(job.column, column, column_head, batch, full);
         columns_at(use, 1).fetch(job.column_other, column, column_head, batch, full);
         if constexpr (kRowsAreKeys) {
-          const int64_t at = (work.batch * n.heads + q_head) * job.pitch + column;
-          copy_bulk(statistics_at(use), job.lse2 + at, N * sizeof(float), full);
-          copy_bulk(statistics_at(use) + N, job.delta + at, N * sizeof(float), full);
+          const auto row = static_cast<int>(work.batch * n.heads + q_head);
+          copy_row_part(statistics_at(use), job.column_lse2, column, row, full);
+          copy_row_part(statistics_at(use) + N, job.column_delta, column, row, full);
         }
       }
     });
@@ -287,7 +290,11 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
   BackwardJob<T> queries = keys;
   queries.out = heads_of<T>(args.dq);
   constexpr int kKeyStep = BackwardShape<D, true>::kColumns, kQueryStep = BackwardShape<D, false>::kColumns;
-  if (!map_heads(args.k, kRows, keys.row) || !map_heads(args.v, kRows, keys.row_other) ||
+  const auto map_statistics = [&](const float* data, CUtensorMap& map) {
+    return map_row_parts(data, n.batch * n.heads, keys.pitch, kKeyStep, map);
+  };
+  if (!map_statistics(statistics.lse2, keys.column_lse2) || !map_statistics(statistics.delta, keys.column_delta) ||
+      !map_heads(args.k, kRows, keys.row) || !map_heads(args.v, kRows, keys.row_other) ||
       !map_heads(args.q, kKeyStep, keys.column) || !map_heads(args.dout, kKeyStep, keys.column_other) ||
       !map_heads(args.q, kRows, queries.row) || !map_heads(args.dout, kRows, queries.row_other) ||
       !map_heads(args.k, kQueryStep, queries.column) || !map_heads(args.v, kQueryStep, queries.column_other)) {

@@ -29,6 +29,18 @@ __device__ __forceinline__ void take_registers() {
 #endif
 }
 
+// Asks for what map_row_parts describes, from `column` of a row on. By one thread.
+__device__ __forceinline__ void copy_row_part(void* to, const CUtensorMap& map, int column, int row,
+                                              uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+      "[%4];\n" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+#endif
+}
+
 // Before products that read or add to registers written by ordinary instructions.
 __device__ __forceinline__ void begin_products() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
