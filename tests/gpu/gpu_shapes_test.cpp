@@ -44,6 +44,9 @@ TEST_F(GpuShapes, GatesCoverEveryElement) {
 TEST_F(GpuShapes, CrossEntropySeesTheWholeVocabulary) {
   check("cross_entropy",
         {"1x32000", "17x32000", "1x50257", "17x50257", "1x151936", "17x151936", "1x256000", "5x256000"});
+  // One kernel, with more shared memory, less, and more again.
+  check("cross_entropy", {"2x128256", "2x32000", "2x128256"});
+  check("cross_entropy", {"420x32000:in_place", "9x128256:in_place"});
 }
 
 // With and without a bias; check() runs each case twice, so what was tuned is run again.

@@ -63,4 +63,31 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32_t b
 #endif
 }
 
+// The other way: `bytes` from this block's shared memory to global, by the thread that has seen everyone's
+// written_for_copies and a barrier behind it. What it sent is a group; groups are read in order.
+__device__ __forceinline__ void written_for_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void send_bulk(void* to, const void* from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)),
+               "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+// Until all that this thread sent has been read from shared memory, or has arrived.
+__device__ __forceinline__ void wait_sent_read() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_sent() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+}
+
 }  // namespace tigon::cuda

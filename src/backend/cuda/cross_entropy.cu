@@ -7,30 +7,26 @@ namespace tigon::cuda {
 void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& args) {
   const int64_t tokens = args.logits.sizes[0], vocab = args.logits.sizes[1];
   const Buffer factors = ctx.scratch("loss_factors", static_cast<int64_t>(sizeof(LossFactors)));
-  const Buffer rows = ctx.scratch("loss_row_tokens", tokens * static_cast<int64_t>(sizeof(LossRow)));
   const Buffer stats = ctx.scratch("loss_rows", tokens * static_cast<int64_t>(sizeof(RowStats)));
   const Buffer losses = ctx.scratch("token_losses", token_losses_bytes(args.options.reduction, tokens));
   if (ctx.measuring()) return;
   const DeviceGuard guard(ctx);
   LossBatch batch = loss_batch(args, tokens, vocab);
   batch.factors = factors.as<LossFactors>();
-  batch.rows = rows.as<LossRow>();
   batch.stats = stats.as<RowStats>();
   batch.wants_best = args.out.predicted || args.out.accuracy;
   loss_count(ctx, batch);
-  loss_rows(ctx, batch, 0, args.logits, args.dlogits, false);
+  loss_rows(ctx, batch, 0, args.logits, args.dlogits, false, true);
   loss_finish(ctx, batch, args.out, args.options.reduction, losses.as<float>());
 }
 
 void cross_entropy_backward(const Context& ctx, const ops::CrossEntropyBackward& args) {
   const int64_t tokens = args.logits.sizes[0], vocab = args.logits.sizes[1];
   const Buffer factors = ctx.scratch("loss_factors", static_cast<int64_t>(sizeof(LossFactors)));
-  const Buffer rows = ctx.scratch("loss_row_tokens", tokens * static_cast<int64_t>(sizeof(LossRow)));
   if (ctx.measuring() || args.logits.elements() == 0) return;
   const DeviceGuard guard(ctx);
   LossBatch batch = loss_batch(args, tokens, vocab);
   batch.factors = factors.as<LossFactors>();
-  batch.rows = rows.as<LossRow>();
   batch.dloss = args.dloss.as<float>();
   batch.dloss_by_token = args.dloss.sizes[0] != 1;
   loss_count(ctx, batch);

@@ -124,7 +124,6 @@ class Walk {
     batch_.factors = factors_.as<LossFactors>();
     batch_.stats = stats_.as<RowStats>();
     batch_.rows = loss_rows_.as<LossRow>();
-    batch_.compact = true;
     batch_.wants_best = args.out.predicted || args.out.accuracy;
     if (args.dloss) {
       batch_.dloss = args.dloss.as<float>();
@@ -279,7 +278,7 @@ class Walk {
   void whole_rows(const Context& ctx, int64_t begin, int64_t count, bool first_chunk) const {
     const Tensor block = logits(count, vocab_);
     product(ctx, {.a = rows(count), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
-    if (!ctx.measuring()) loss_rows(ctx, batch_, begin, block, gradients() ? block : Tensor{}, true);
+    if (!ctx.measuring()) loss_rows(ctx, batch_, begin, block, gradients() ? block : Tensor{}, true, false);
     parameters(ctx, block, 0, first_chunk);
     if (!args_.dx) return;
     product(ctx, {.a = block, .b = args_.weight, .c = rows(count)});  // the copy of x is no longer needed

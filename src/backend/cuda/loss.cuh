@@ -16,6 +16,7 @@ struct LossFactors {
   double inverse_count;     // 1 / counted tokens, or 0
   int64_t counted;
   float entropy, z, weights;  // the first three again, for the gradient
+  unsigned finished;          // blocks that are through in the end
 };
 
 // Which token a row of logits belongs to, and its target; −1 where the row has no token that counts.
@@ -49,8 +50,7 @@ struct LossBatch {
   const float* dloss;         // may be null: 1
   LossFactors* factors;
   RowStats* stats;  // [tokens]; null where only gradients are asked for
-  LossRow* rows;    // [tokens]
-  bool compact;     // the tokens that count are the first rows, in order; else every token is its own row
+  LossRow* rows;    // [tokens]: those that count, in order; null where every token is its own row
   int64_t tokens, vocab, ignore_index;
   double smoothing, z_loss;
   float softcap;
@@ -64,6 +64,11 @@ struct LossBatch {
 
   __device__ __forceinline__ int64_t target_of(int64_t token) const {
     return wide_target ? static_cast<const int64_t*>(target)[token] : static_cast<const int32_t*>(target)[token];
+  }
+  __device__ __forceinline__ LossRow row_at(int64_t i) const {
+    if (rows != nullptr) return rows[i];
+    const int64_t y = target_of(i);
+    return counts(y) ? LossRow{static_cast<int32_t>(i), static_cast<int32_t>(y)} : LossRow{};
   }
   __device__ __forceinline__ bool in_range(int64_t y) const { return y >= 0 && y < vocab; }
   __device__ __forceinline__ bool counts(int64_t y) const { return y != ignore_index && in_range(y); }
@@ -92,7 +97,6 @@ LossBatch loss_batch(const Args& args, int64_t tokens, int64_t vocab) {
           .factors = nullptr,
           .stats = nullptr,
           .rows = nullptr,
-          .compact = false,
           .tokens = tokens,
           .vocab = vocab,
           .ignore_index = args.options.ignore_index,
@@ -105,14 +109,15 @@ LossBatch loss_batch(const Args& args, int64_t tokens, int64_t vocab) {
           .wants_best = false};
 }
 
-// Fills batch.factors and batch.rows.
+// Fills batch.factors, and batch.rows where there are any.
 void loss_count(const Context& ctx, const LossBatch& batch);
 
 // Rows [first, first + rows) of the batch from their whole logits [rows, V]; the gradient goes to dlogits, which may be
 // absent or the logits. Rows without a token that counts get a gradient of 0. `padded`: rows may be read and written up
-// to the next multiple of 16 bytes.
+// to the next multiple of 16 bytes. `just_counted`: the kernel before is that of loss_count, whose end only gradients
+// have to wait for.
 void loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits, const Tensor& dlogits,
-               bool padded);
+               bool padded, bool just_counted);
 
 // The same in two walks, from columns [first_class, …) of the logits at a time: stats are joined panel by panel (from
 // the first, which begins them), and then, or from a given lse instead, the gradient of each panel is formed.
@@ -213,9 +218,10 @@ struct SearchShared {
 
 // What a team finds in its row, or in the panel of it that begins at `first_class` and has `columns`. All threads get
 // it; `target` is left out.
-template <class T, bool kPlain, int W, int NV>
-__device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& team, const HeldRow<T, W, NV>& row,
-                                               int columns, int first_class, SearchShared& shared) {
+template <class T, bool kPlain, class Row>
+__device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& team, const Row& row, int columns,
+                                               int first_class, SearchShared& shared) {
+  constexpr int W = Row::kWidth;
   RowStats stats;
   const float top = row.largest();
   MaxSum mine{kPlain ? top : batch.soft_cap(top), 0.0f};
@@ -261,7 +267,7 @@ struct LossOp {
   int64_t first;    // row of the batch that is row 0 of the logits
   int first_class;  // class of column 0
 
-  __device__ __forceinline__ LossRow info(int64_t i) const { return batch.rows[first + i]; }
+  __device__ __forceinline__ LossRow info(int64_t i) const { return batch.row_at(first + i); }
   __device__ __forceinline__ bool wanted(const LossRow& row) const { return row.token >= 0; }
   template <class Held>
   __device__ __forceinline__ float peek(const LossRow& row, const Held& held) const {

@@ -6,23 +6,29 @@ namespace tigon::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
+constexpr int kAhead = 8;  // targets that a thread has on their way at a time
 
 // One block, a run of tokens to each thread: counts the targets and adds up the weights, each thread its own, then the
-// threads in order; and says which row belongs to which token.
+// threads in order; and says which token belongs to which row.
 __global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch batch) {
   __shared__ double shared[32];
   __shared__ int warp_counts[32];
+  let_next_begin();
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t run = (batch.tokens + kThreads - 1) / kThreads;
   const int64_t begin = min(batch.tokens, threadIdx.x * run), end = min(batch.tokens, begin + run);
   double weights = 0, all_weights = 0;
   int mine = 0;
-#pragma unroll 8
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t y = batch.target_of(i);
-    if (!batch.counts(y)) continue;
-    ++mine;
-    weights += batch.weight_of(y);
+  for (int64_t i = begin; i < end; i += kAhead) {
+    int64_t y[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) y[k] = i + k < end ? batch.target_of(i + k) : batch.ignore_index;
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (!batch.counts(y[k])) continue;
+      ++mine;
+      if (batch.class_weight != nullptr) weights += batch.weight_of(y[k]);
+    }
   }
   int before = mine;  // in the warp, up to and with this thread
   for (unsigned offset = 1; offset < 32; offset *= 2) {
@@ -38,31 +44,26 @@ __global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch ba
   }
   const int64_t counted = __shfl_sync(0xffffffffu, in_warps, 31);
   const int earlier = __shfl_sync(0xffffffffu, in_warps, (warp + 31) % 32);
-  int64_t row = (warp > 0 ? earlier : 0) + before - mine;
+  if (batch.rows != nullptr) {
+    int64_t row = (warp > 0 ? earlier : 0) + before - mine;
 #pragma unroll 8
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t y = batch.target_of(i);
-    const bool counts = batch.counts(y);
-    const LossRow made = counts ? LossRow{static_cast<int32_t>(i), static_cast<int32_t>(y)} : LossRow{};
-    if (!batch.compact) {
-      batch.rows[i] = made;
-    } else if (counts) {
-      batch.rows[row++] = made;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t y = batch.target_of(i);
+      if (batch.counts(y)) batch.rows[row++] = {static_cast<int32_t>(i), static_cast<int32_t>(y)};
     }
-  }
-  if (batch.compact) {
     for (int64_t i = counted + threadIdx.x; i < batch.tokens; i += kThreads) batch.rows[i] = {};
   }
   if (batch.smoothing > 0) {
     for (int64_t j = threadIdx.x; j < batch.vocab; j += blockDim.x) all_weights += batch.weight_of(j);
     all_weights = block_reduce(all_weights, 0.0, Sum(), shared);
   }
-  weights = block_reduce(weights, 0.0, Sum(), shared);
+  if (batch.class_weight != nullptr) weights = block_reduce(weights, 0.0, Sum(), shared);
   if (threadIdx.x != 0) return;
   const double inverse_count = counted > 0 ? 1.0 / static_cast<double>(counted) : 0.0;
+  double inverse_weights = inverse_count;
+  if (batch.class_weight != nullptr) inverse_weights = weights != 0 ? 1.0 / weights : 0.0;
   LossFactors factors;
-  factors.entropy_scale = 1.0;
-  if (batch.mean) factors.entropy_scale = weights != 0 ? 1.0 / weights : 0.0;
+  factors.entropy_scale = batch.mean ? inverse_weights : 1.0;
   factors.z_scale = batch.mean ? inverse_count : 1.0;
   factors.class_weight_sum = all_weights;
   factors.inverse_count = inverse_count;
@@ -70,6 +71,7 @@ __global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch ba
   factors.entropy = static_cast<float>(factors.entropy_scale);
   factors.z = static_cast<float>(factors.z_scale);
   factors.weights = static_cast<float>(all_weights);
+  factors.finished = 0;
   *batch.factors = factors;
 }
 
@@ -83,9 +85,14 @@ struct TokenOutputs {
   bool wide_predicted;  // i64
 };
 
-__global__ void __launch_bounds__(256) token_losses_kernel(const LossBatch batch, const TokenOutputs out) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= batch.tokens) return;
+// Sums over the tokens; any may be null.
+struct LossSums {
+  float* loss;
+  float* z_loss;
+  float* accuracy;
+};
+
+__device__ __forceinline__ void finish_token(const LossBatch& batch, const TokenOutputs& out, int64_t i) {
   const int64_t y = batch.target_of(i);
   float loss = 0.0f, z_loss = 0.0f, right = 0.0f, row_lse = 0.0f;
   int64_t predicted = -1;
@@ -119,28 +126,31 @@ __global__ void __launch_bounds__(256) token_losses_kernel(const LossBatch batch
   }
 }
 
-// One block: adds up the tokens' values.
+// A thread per token. The block that ends last adds up what all have left, in an order that does not depend on which
+// one that is.
 __global__ void __launch_bounds__(kThreads)
-    loss_sum_kernel(const float* loss, const float* z_loss, const float* right, int64_t tokens,
-                    const LossFactors* factors, float* loss_out, float* z_loss_out, float* accuracy_out) {
+    loss_finish_kernel(const LossBatch batch, const TokenOutputs out, const LossSums sums) {
   __shared__ double shared[32];
-  const auto total = [&](const float* values) {
+  __shared__ bool last;
+  const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (token < batch.tokens) finish_token(batch, out, token);
+  if (sums.loss == nullptr && sums.z_loss == nullptr && sums.accuracy == nullptr) return;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(&batch.factors->finished, 1u) + 1 == gridDim.x;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  const auto sum_up = [&](float* to, const float* values, double factor) {
+    if (to == nullptr) return;
     double sum = 0;
-    for (int64_t i = threadIdx.x; i < tokens; i += blockDim.x) sum += static_cast<double>(values[i]);
-    return block_reduce(sum, 0.0, Sum(), shared);
+    for (int64_t i = threadIdx.x; i < batch.tokens; i += blockDim.x) sum += static_cast<double>(__ldcg(values + i));
+    sum = block_reduce(sum, 0.0, Sum(), shared);
+    if (threadIdx.x == 0) *to = static_cast<float>(factor * sum);
   };
-  if (loss_out != nullptr) {
-    const double sum = total(loss);
-    if (threadIdx.x == 0) *loss_out = static_cast<float>(sum);
-  }
-  if (z_loss_out != nullptr) {
-    const double sum = total(z_loss);
-    if (threadIdx.x == 0) *z_loss_out = static_cast<float>(sum);
-  }
-  if (accuracy_out != nullptr) {
-    const double sum = total(right);
-    if (threadIdx.x == 0) *accuracy_out = static_cast<float>(factors->inverse_count * sum);
-  }
+  sum_up(sums.loss, out.loss, 1.0);
+  sum_up(sums.z_loss, out.z_loss, 1.0);
+  sum_up(sums.accuracy, out.right, batch.factors->inverse_count);
 }
 
 float* f32_or_null(const Tensor& t) { return t.present() ? t.as<float>() : nullptr; }
@@ -165,20 +175,15 @@ void loss_finish(const Context& ctx, const LossBatch& batch, const ops::CrossEnt
                       .lse = f32_or_null(out.lse),
                       .predicted = out.predicted ? out.predicted.data : nullptr,
                       .wide_predicted = out.predicted.dtype == DType::i64};
-  const bool each = reduction == ops::Reduction::none;
-  if (!each) {
+  LossSums sums{};
+  if (reduction != ops::Reduction::none) {
+    sums = {.loss = tokens.loss, .z_loss = tokens.z_loss, .accuracy = tokens.right};
     tokens.loss = token_losses;
     tokens.z_loss = token_losses + batch.tokens;
     tokens.right = token_losses + 2 * batch.tokens;
   }
-  if (batch.tokens > 0) {
-    token_losses_kernel<<<static_cast<unsigned>(divide_up(batch.tokens, 256)), 256, 0, stream_of(ctx)>>>(batch, tokens);
-    check_launch("cross entropy");
-  }
-  if (each || !(out.loss || out.z_loss || out.accuracy)) return;
-  loss_sum_kernel<<<1, kThreads, 0, stream_of(ctx)>>>(tokens.loss, tokens.z_loss, tokens.right, batch.tokens,
-                                                      batch.factors, f32_or_null(out.loss), f32_or_null(out.z_loss),
-                                                      f32_or_null(out.accuracy));
+  const int64_t blocks = std::max<int64_t>(1, divide_up(batch.tokens, kThreads));
+  loss_finish_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(ctx)>>>(batch, tokens, sums);
   check_launch("cross entropy");
 }
 

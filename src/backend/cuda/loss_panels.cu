@@ -17,9 +17,9 @@ struct PanelStats : LossOp<T, kPlain> {
   template <int W>
   __device__ __forceinline__ void skip(int64_t, int, int) const {}
 
-  template <int W, int NV>
-  __device__ __forceinline__ void run(Team& team, int64_t, const LossRow& where, float peeked,
-                                      const HeldRow<T, W, NV>& row, SearchShared& shared) const {
+  template <class Row, class Out>
+  __device__ __forceinline__ void run(Team& team, int64_t, const LossRow& where, float peeked, const Row& row,
+                                      SearchShared& shared, Out&) const {
     RowStats found = search_row<T, kPlain>(batch, team, row, columns, first_class, shared);
     Base::keep_target(where, row, peeked);
     if (!team.first_thread()) return;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kRowThreads)
                           int64_t first_class, const float* lse, Rows<T> dlogits) {
   const int64_t step = int64_t{gridDim.y} * blockDim.x * W;
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
-    const LossRow where = batch.rows[first + i];
+    const LossRow where = batch.row_at(first + i);
     const int64_t token = where.token;
     const T* x = logits.at(i);
     T* to = dlogits.at(i);

@@ -21,31 +21,28 @@ struct LossRows : LossOp<T, kPlain> {
     }
   }
 
-  template <int W, int NV>
-  __device__ __forceinline__ void run(Team& team, int64_t i, const LossRow& where, float peeked,
-                                      const HeldRow<T, W, NV>& row, SearchShared& shared) const {
+  template <class Row, class Out>
+  __device__ __forceinline__ void run(Team& team, int64_t i, const LossRow& where, float peeked, const Row& row,
+                                      SearchShared& shared, Out& out) const {
     const RowStats stats = search_row<T, kPlain>(batch, team, row, static_cast<int>(batch.vocab), 0, shared);
     Base::keep_target(where, row, peeked);
     if (team.first_thread() && batch.stats != nullptr) batch.stats[where.token].keep(stats);
     if (dlogits.data == nullptr) return;
+    wait_for_previous();  // batch.factors
     const RowGradient gradient(batch, where.token, where.target, stats.soft.shift(), stats.soft.sum);
-    T* to = dlogits.at(i);
-    row.for_each([&](int j, float(&v)[W]) {
-      gradient.template apply<T, kPlain>(batch, j, v);
-      if (row.inside(j)) store<W>(to + j, v);
-    });
+    out.write(row, dlogits.at(i), [&](int j, auto& v) { gradient.template apply<T, kPlain>(batch, j, v); });
   }
 };
 
 }  // namespace
 
 void loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits, const Tensor& dlogits,
-               bool padded) {
+               bool padded, bool just_counted) {
   if (logits.elements() == 0) return;
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const auto run = [&](const auto& op) {
-      run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits, dlogits), padded);
+      run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits, dlogits), padded, just_counted);
     };
     if (batch.plain()) {
       run(LossRows<T, true>{{batch, first, 0}, rows_of<T>(dlogits)});

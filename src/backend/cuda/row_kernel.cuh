@@ -4,14 +4,14 @@
 #include <mutex>
 #include <tuple>
 
-#include "backend/cuda/softmax_row.cuh"
+#include "backend/cuda/row_out.cuh"
 
 // The two kernels that walk over rows for an op, and the choice between them. An op is a small struct:
 //
 // - Info, info(row), wanted(info): what it needs to know of a row, and whether the row is to be read at all.
 // - skip<W>(row, begin, end): what to do with these columns when it is not.
 // - peek(info, held): a value of the row that one thread of each block picks out.
-// - run(team, row, info, peeked, held, shared): the work. Every thread of the team comes here.
+// - run(team, row, info, peeked, held, shared, out): the work. Every thread of the team comes here; `out` takes rows.
 // - Shared: shared memory for it.
 // - kTeams: whether rows are ever long enough for a team.
 // - kLight: few registers beside the held row, so that one block more fits a multiprocessor.
@@ -38,12 +38,19 @@ __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
       op.template skip<W>(i, 0, columns);
       continue;
     }
-    const HeldRow<T, W, NV> held(x.at(i), 0, columns);
+    const HeldRow<T, W, NV, false> held(x.at(i), 0, columns);
     const float peeked = threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
-    op.run(team, i, info, peeked, held, shared);
+    StoredRows out;
+    op.run(team, i, info, peeked, held, shared, out);
     __syncthreads();  // before `shared` is used again
   }
 }
+
+// Vectors of each thread that leave together: what is left of shared memory beside the landing of a row allows so many.
+template <int kHeld>
+inline constexpr int kPieceOf = kHeld == 10   ? 3
+                                : kHeld <= 16 ? 4
+                                              : 2;
 
 // A cluster per row, on a grid that stays: one thread asks the copy engine for a block's segment of the next row as
 // soon as this one is in registers. Needs sm_90.
@@ -53,7 +60,7 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
 #if __CUDA_ARCH__ >= 900  // older chips need not carry it
   constexpr int W = kLanes<T>;
   using Info = typename Op::Info;
-  extern __shared__ uint4 landing[];  // one segment
+  extern __shared__ uint4 landing[];  // one segment, then what leaves
   __shared__ uint64_t arrived;
   __shared__ Info next;
   __shared__ typename Op::Shared shared[2];  // used in turn: a block is at most one wanted row ahead of the others
@@ -83,12 +90,13 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
   }
   __syncthreads();  // the barrier stands
   Team team(blocks, rank, team_shared);
+  SentRows<kPieceOf<NV>> out(landing + segment / W);
   uint32_t phase = 0, buffer = 0;
   for (; i < rows; i += step, phase ^= 1) {
     wait_barrier(&arrived, phase);
     const Info info = next;
     const bool wanted = op.wanted(info);
-    const HeldRow<T, W, NV> held(reinterpret_cast<const T*>(landing), begin, wanted ? end : begin);
+    const HeldRow<T, W, NV, true> held(reinterpret_cast<const T*>(landing), begin, wanted ? end : begin);
     const float peeked = wanted && threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
     __syncthreads();  // everyone has read what landed
     if (threadIdx.x == 0) {
@@ -99,9 +107,11 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
       op.template skip<W>(i, begin, end);
       continue;
     }
-    op.run(team, i, info, peeked, held, shared[buffer]);
+    op.run(team, i, info, peeked, held, shared[buffer], out);
     buffer ^= 1;
   }
+  out.finish();
+  wait_for_previous();  // so that what comes after this kernel comes after that one too
 #endif
 }
 
@@ -114,9 +124,6 @@ unsigned resident_clusters(Kernel kernel, Device device, const cudaLaunchConfig_
   int& clusters = known[{reinterpret_cast<const void*>(kernel), device.index, config.attrs[0].val.clusterDim.x,
                          config.dynamicSmemBytes}];
   if (clusters == 0) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(config.dynamicSmemBytes)),
-          "row kernel");
     check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "row kernel");
     clusters = std::max(clusters, 1);
   }
@@ -124,30 +131,35 @@ unsigned resident_clusters(Kernel kernel, Device device, const cudaLaunchConfig_
 }
 
 template <class T, int NV, class Op>
-void launch_teams(const Context& ctx, const char* where, const Op& op, const Tensor& x, unsigned blocks) {
+void launch_teams(const Context& ctx, const char* where, const Op& op, const Tensor& x, unsigned blocks, bool early) {
   const int64_t rows = x.sizes[0];
   const auto columns = static_cast<int>(x.sizes[1]);
   const auto segment = static_cast<int>(round_up(divide_up(columns, blocks), 128 / static_cast<int64_t>(sizeof(T))));
-  const auto kernel = row_team_kernel<T, NV, Op>;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {blocks, 1, 1};
+  constexpr auto kKernel = row_team_kernel<T, NV, Op>;
+  allow_shared<kKernel>(ctx.device, where);
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {blocks, 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kTeamThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(segment) * sizeof(T);
+  config.dynamicSmemBytes = static_cast<size_t>(segment) * sizeof(T) + SentRows<kPieceOf<NV>>::bytes(kTeamThreads);
   config.stream = stream_of(ctx);
-  config.attrs = &cluster;
+  config.attrs = attributes;
   config.numAttrs = 1;
-  const unsigned clusters = resident_clusters(kernel, ctx.device, config);
+  const unsigned clusters = resident_clusters(kKernel, ctx.device, config);
   config.gridDim = dim3(blocks * static_cast<unsigned>(std::min<int64_t>(rows, clusters)));
-  check(cudaLaunchKernelEx(&config, kernel, op, rows_of<const T>(x), rows, columns, blocks, segment), where);
+  config.numAttrs = early ? 2 : 1;
+  check(cudaLaunchKernelEx(&config, kKernel, op, rows_of<const T>(x), rows, columns, blocks, segment), where);
 }
 
 // Runs `op` on each row of x, which may be read 16 bytes at a time when `aligned`: up to the last column, or past it
-// when `padded`.
+// when `padded`. `early`: it may begin while the kernel before it, one of ours, is ending, and waits for that itself.
 template <class T, class Op>
-void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor& x, bool aligned, bool padded) {
+void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor& x, bool aligned, bool padded,
+              bool early = false) {
   constexpr int W = kLanes<T>;
   if (x.sizes[1] > kMaxColumns) {
     throw Error(ErrorCode::unsupported, {.where = where,
@@ -171,16 +183,23 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
     return check_launch(where);
   }
   if constexpr (Op::kTeams) {
-    // The smallest team whose threads hold ten vectors each, or twice as many where eight blocks are not enough.
-    unsigned blocks = 1;
-    while (blocks < kMaxTeam && vectors > int64_t{10} * kTeamThreads * blocks) blocks *= 2;
+    // The smallest team whose threads hold ten vectors each, or twice as many where eight blocks are not enough. Teams
+    // of 3, 5 and 7 leave more of an H200's groups of multiprocessors idle.
+    constexpr unsigned kTeams[] = {1, 2, 4, 6, kMaxTeam};
+    unsigned blocks = kMaxTeam;
+    for (const unsigned team : kTeams) {
+      if (vectors <= int64_t{10} * kTeamThreads * team) {
+        blocks = team;
+        break;
+      }
+    }
     const int64_t each = divide_up(vectors, int64_t{kTeamThreads} * blocks);
     constexpr int64_t kMost = std::is_same_v<T, float> ? 20 : 16;  // 16-bit rows need more registers beside them
     if (device_numbers(ctx.device).capability >= 90 && each <= kMost) {
-      if (each <= 8) return launch_teams<T, 8>(ctx, where, op, x, blocks);
-      if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks);
-      if (each <= 16) return launch_teams<T, 16>(ctx, where, op, x, blocks);
-      return launch_teams<T, kMost>(ctx, where, op, x, blocks);
+      if (each <= 8) return launch_teams<T, 8>(ctx, where, op, x, blocks, early);
+      if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks, early);
+      if (each <= 16) return launch_teams<T, 16>(ctx, where, op, x, blocks, early);
+      return launch_teams<T, kMost>(ctx, where, op, x, blocks, early);
     }
   }
   row_kernel<T, W, 12, Op><<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);

@@ -27,8 +27,9 @@ struct SoftmaxForward : EveryRow {
   Rows<T> y;
   float scale;
 
-  template <int W, int NV>
-  __device__ __forceinline__ void run(Team& team, int64_t i, Info, float, const HeldRow<T, W, NV>& row, Shared&) const {
+  template <class Row, class Out>
+  __device__ __forceinline__ void run(Team& team, int64_t i, Info, float, const Row& row, Shared&, Out& out) const {
+    constexpr int W = Row::kWidth;
     // What only fills a vector is −infinity, and has to stay so under any scale.
     const auto scaled = [&](int column, float v) {
       return scale > 0 || row.inside(column) ? __fmul_rn(v, scale) : lowest();
@@ -49,11 +50,9 @@ struct SoftmaxForward : EveryRow {
     });
     const MaxSum all = team.join(mine);
     const float shift = all.shift(), inverse = 1.0f / all.sum;
-    T* out = y.at(i);
-    row.for_each([&](int j, float(&v)[W]) {
+    out.write(row, y.at(i), [&](int, float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) v[k] = exp_from<T>(__fmul_rn(v[k], scale), shift) * inverse;
-      if (row.inside(j)) store<W>(out + j, v);
     });
   }
 };
@@ -66,8 +65,9 @@ struct SoftmaxBackward : EveryRow {
   Rows<T> dx;
   float scale;
 
-  template <int W, int NV>
-  __device__ __forceinline__ void run(Team& team, int64_t i, Info, float, const HeldRow<T, W, NV>& y, Shared&) const {
+  template <class Row, class Out>
+  __device__ __forceinline__ void run(Team& team, int64_t i, Info, float, const Row& y, Shared&, Out& out) const {
+    constexpr int W = Row::kWidth;
     const T* gradient = dy.at(i);
     float dot = 0.0f;
     y.for_each([&](int j, const float(&v)[W]) {
@@ -78,14 +78,12 @@ struct SoftmaxBackward : EveryRow {
       for (int k = 0; k < W; ++k) dot = fmaf(g[k], v[k], dot);
     });
     dot = team.join({0.0f, dot}).sum;
-    T* out = dx.at(i);
-    y.for_each([&](int j, float(&v)[W]) {
+    out.write(y, dx.at(i), [&](int j, float(&v)[W]) {
       if (!y.inside(j)) return;
       float g[W];
       load<W>(gradient + j, g);
 #pragma unroll
       for (int k = 0; k < W; ++k) v[k] = scale * v[k] * (g[k] - dot);
-      store<W>(out + j, v);
     });
   }
 };

@@ -3,6 +3,7 @@
 #include <cooperative_groups.h>
 
 #include "backend/cuda/barrier.cuh"
+#include "backend/cuda/exponential.cuh"
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
@@ -18,20 +19,6 @@ inline constexpr int kRowWarps = kRowThreads / 32;
 inline constexpr int kMaxTeam = 8;
 
 __device__ __forceinline__ float lowest() { return __int_as_float(static_cast<int>(0xff800000u)); }  // −infinity
-
-// e^(x − shift) for x <= shift: within 2 ulp for f32; for 16-bit storage a few f32 ulp of the larger terms, at two
-// instructions.
-template <class T>
-__device__ __forceinline__ float exp_from(float x, float shift) {
-  if constexpr (std::is_same_v<T, float>) {
-    return expf(x - shift);
-  } else {
-    constexpr float kLog2e = 1.4426950408889634f;
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fmaf(x, kLog2e, -shift * kLog2e)));
-    return y;
-  }
-}
 
 // The maximum of some values and Σ e^(value − maximum). NaN and +infinity show in the sum.
 struct MaxSum {
@@ -148,12 +135,14 @@ class Team {
   uint32_t turn_ = 0, phases_ = 0;
 };
 
-// A thread's part of columns [begin, end) of a row: vectors of W elements, the first NV of them in registers as stored,
-// the rest (if any) read again for each pass. What lies past the end, in a held vector, is −infinity: passes need not
-// ask where they are, and their code has no branches.
-template <class T, int W, int NV>
+// A thread's part of columns [begin, end) of a row: vectors of kWidth elements, the first NV of them in registers as
+// stored, the rest (unless that is the whole row) read again for each pass. What lies past the end, in a held vector,
+// is −infinity: passes need not ask where they are, and their code has no branches.
+template <class T, int W, int NV, bool kWhole>
 class HeldRow {
  public:
+  static constexpr int kWidth = W, kHeld = NV;
+
   // `data`: where column `begin` is.
   __device__ __forceinline__ HeldRow(const T* data, int begin, int end)
       : data_(data), begin_(begin), end_(end), first_(begin + static_cast<int>(threadIdx.x) * W) {
@@ -184,6 +173,15 @@ class HeldRow {
       f(j, values);
     });
   }
+
+  // The held vector i, and its first column.
+  __device__ __forceinline__ int column(int i) const { return first_ + i * step(); }
+  __device__ __forceinline__ void values(int i, float (&v)[W]) const {
+    if constexpr (W > 1) keep_packed(held_[i]);
+    unpack<T, W>(held_[i], v);
+  }
+  __device__ __forceinline__ int begin() const { return begin_; }
+  __device__ __forceinline__ int end() const { return end_; }
 
   // The largest element of this thread; passes over NaN.
   __device__ __forceinline__ float largest() const {
@@ -240,7 +238,9 @@ class HeldRow {
       if constexpr (W > 1) keep_packed(held_[i]);
       f(first_ + i * step(), held_[i]);
     }
-    for (int j = first_ + NV * step(); j < end_; j += step()) f(j, trimmed(j, load_raw<W>(data_ + (j - begin_))));
+    if constexpr (!kWhole) {
+      for (int j = first_ + NV * step(); j < end_; j += step()) f(j, trimmed(j, load_raw<W>(data_ + (j - begin_))));
+    }
   }
 
   const T* data_;

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "backend/cuda/softmax_row.cuh"
+
+// Where the row goes that an op makes of a held one: write(row, to, f) calls f(column, values), which turns values into
+// the new ones, for each vector of each thread; column 0 goes to `to`. Every thread of the block comes here.
+namespace tigon::cuda {
+
+// By the threads' own stores.
+class StoredRows {
+ public:
+  template <class T, class Row, class F>
+  __device__ __forceinline__ void write(const Row& row, T* to, const F& f) {
+    constexpr int W = Row::kWidth;
+    row.for_each([&](int j, float(&v)[W]) {
+      f(j, v);
+      if (row.inside(j)) store<W>(to + j, v);
+    });
+  }
+};
+
+// Through shared memory, from where the copy engine takes it (sm_90): a few vectors of each thread at a time, which lie
+// side by side, in two slots that are used in turn.
+template <int kPiece>
+class SentRows {
+ public:
+  __host__ __device__ static constexpr size_t bytes(size_t threads) { return 2 * kPiece * threads * 16; }
+
+  __device__ __forceinline__ explicit SentRows(uint4* slots) : slots_(slots) {}
+
+  template <class T, class Row, class F>
+  __device__ __forceinline__ void write(const Row& row, T* to, const F& f) {
+    constexpr int W = Row::kWidth, NV = Row::kHeld;
+    const int threads = static_cast<int>(blockDim.x);
+#pragma unroll
+    for (int first = 0; first < NV; first += kPiece) {
+      uint4* slot = slots_ + turn_ * kPiece * threads;
+#pragma unroll
+      for (int i = first; i < first + kPiece && i < NV; ++i) {
+        float v[W];
+        row.values(i, v);
+        f(row.column(i), v);
+        store<W>(reinterpret_cast<T*>(slot + (i - first) * threads + static_cast<int>(threadIdx.x)), v);
+      }
+      written_for_copies();
+      if (threadIdx.x == 0) wait_sent_read();  // the other slot, which comes next
+      __syncthreads();
+      const int begin = row.begin() + first * threads * W, end = min(row.end(), begin + kPiece * threads * W);
+      if (threadIdx.x == 0 && begin < end) {
+        send_bulk(to + begin, slot, static_cast<uint32_t>((end - begin + W - 1) / W * 16));
+      }
+      turn_ ^= 1;
+    }
+  }
+  // By every thread, before the block ends.
+  __device__ __forceinline__ void finish() const {
+    if (threadIdx.x == 0) wait_sent();
+  }
+
+ private:
+  uint4* slots_;
+  int turn_ = 0;
+};
+
+}  // namespace tigon::cuda
