@@ -1,6 +1,7 @@
 """What the two cross entropies share: their options, their outputs, and how those are allocated."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -67,6 +68,12 @@ def class_weight(weight: torch.Tensor | None, like: torch.Tensor) -> torch.Tenso
     if weight.requires_grad:
         raise NotImplementedError("class weights get no gradient: pass them detached")
     return weight.to(statistic_dtype(like))
+
+
+def mark_outputs(ctx: Any, outputs: Sequence[torch.Tensor | None]) -> None:
+    """Only the loss, which comes first, has a gradient."""
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*(t for t in outputs[1:] if t is not None))
 
 
 def empty_outputs(
