@@ -11,7 +11,6 @@ from tigon.ops._loss import (
     LOSS_OPTIONS_SCHEMA,
     REPORTED_SCHEMA,
     CrossEntropyOutput,
-    Reported,
     as_result,
     check_target,
     class_weight,
@@ -59,7 +58,7 @@ def cross_entropy(
     if in_place and not input.is_contiguous():
         raise ValueError("in_place needs contiguous logits: pass input.contiguous(), or in_place=False")
     check_target("cross_entropy", target, input)
-    reported = Reported(return_z_loss, return_token_accuracy, return_predicted_tokens)
+    reported = (return_z_loss, return_token_accuracy, return_predicted_tokens)
     options = loss_options(ignore_index, label_smoothing, lse_square_scale, softcap, reduction)
     inputs = (input, target, class_weight(weight, input), in_place, *options, *reported)
     # Worth it where the upstream gradient is 1, which a sum rarely gets: it is there to be divided by something. In f16 a

@@ -59,7 +59,7 @@ def linear_cross_entropy(
     x, weight, bias = _cast_like_linear(input, weight, bias)
     weight, bias = _present(as_parameter(weight, x)), as_parameter(bias, x)
     options = loss_options(ignore_index, label_smoothing, lse_square_scale, softcap, reduction)
-    reported = Reported(return_z_loss, return_token_accuracy, return_predicted_tokens)
+    reported = (return_z_loss, return_token_accuracy, return_predicted_tokens)
     rule = as_chunk(chunk)
     token_scale = (
         _target_probability(x, weight, target, bias, ignore_index, softcap, rule) if use_token_scaling else None
