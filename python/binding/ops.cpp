@@ -129,8 +129,9 @@ Op geglu_backward() {
 Op cross_entropy_forward() {
   using Args = tigon_cross_entropy_forward_args;
   static const Args defaults = TIGON_CROSS_ENTROPY_FORWARD_INIT;
-  static const Field fields[] = {TIGON_IN(2, logits), TIGON_IN(1, target), TIGON_IN(1, class_weight),
-                                 TIGON_LOSS_OPTIONS,  TIGON_LOSS_OUTPUTS,  TIGON_OUT(1, out.lse)};
+  static const Field fields[] = {TIGON_IN(2, logits),  TIGON_IN(1, target), TIGON_IN(1, class_weight),
+                                 TIGON_LOSS_OPTIONS,   TIGON_LOSS_OUTPUTS,  TIGON_OUT(1, out.lse),
+                                 TIGON_OUT(2, dlogits)};
   return op<Args, tigon_cross_entropy_forward, tigon_cross_entropy_forward_scratch>("cross_entropy_forward", defaults,
                                                                                     fields);
 }

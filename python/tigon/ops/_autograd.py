@@ -58,6 +58,10 @@ class FirstOrderFunction(torch.autograd.Function):
         )
 
     @classmethod
-    def call(cls) -> Callable[..., Any]:
-        """``apply`` without what it does for torch.func transforms, which never get here (_route.py)."""
+    def call(cls, name: str) -> Callable[..., Any]:
+        """``apply`` without what it does for torch.func transforms, which never get here (_route.py). ``name`` is the op's,
+        for what grad_fn shows."""
+        cls.__name__ = cls.__qualname__ = f"tigon_{name}"
+        node = cls._backward_cls
+        node.__name__ = node.__qualname__ = f"tigon_{name}Backward"
         return cast(Callable[..., Any], super(torch.autograd.Function, cls).apply)  # type: ignore[misc]

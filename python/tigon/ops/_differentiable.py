@@ -47,10 +47,7 @@ def differentiable(recipe: Recipe) -> Callable[..., Any]:
         def backward(ctx: Any, upstream: Gradients) -> Gradients:
             return gradients(ctx, upstream, backward)
 
-    apply = Eager.call()
-    Eager.__name__ = Eager.__qualname__ = f"tigon_{name}"
-    node = Eager._backward_cls  # what grad_fn shows
-    node.__name__ = node.__qualname__ = f"tigon_{name}Backward"
+    apply = Eager.call(name)
 
     forward_operator = register(name, recipe.schema, forward)
     backward_operator = register(f"{name}_backward", recipe.backward_schema, backward)

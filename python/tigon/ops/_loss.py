@@ -1,6 +1,7 @@
 """What the two cross entropies share: their options, their outputs, and how those are allocated."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,14 +33,7 @@ class LossOptions(NamedTuple):
 LOSS_OPTIONS_SCHEMA = "int ignore_index, float label_smoothing, float z_loss, float softcap, int reduction"
 
 
-class Reported(NamedTuple):
-    """Which outputs beside the loss are wanted."""
-
-    z_loss: bool
-    token_accuracy: bool
-    predicted_tokens: bool
-
-
+Reported = tuple[bool, bool, bool]  # which outputs beside the loss are wanted: z-loss, token accuracy, predicted tokens
 REPORTED_SCHEMA = "bool return_z_loss, bool return_token_accuracy, bool return_predicted_tokens"
 
 
@@ -69,23 +63,28 @@ def class_weight(weight: torch.Tensor | None, like: torch.Tensor) -> torch.Tenso
     return weight.to(statistic_dtype(like))
 
 
+def mark_outputs(ctx: Any, outputs: Sequence[torch.Tensor | None]) -> None:
+    """Only the loss, which comes first, has a gradient."""
+    ctx.set_materialize_grads(False)
+    others = [t for t in outputs[1:] if t is not None]
+    if others:
+        ctx.mark_non_differentiable(*others)
+
+
 def empty_outputs(
-    like: torch.Tensor, target: torch.Tensor, reduction: int, reported: tuple[bool, bool, bool]
+    like: torch.Tensor, target: torch.Tensor, reduction: int, reported: Reported
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Loss, z-loss, accuracy (scalars, or target's shape without reduction) and predicted tokens (target's shape)."""
-    dtype, device = statistic_dtype(like), like.device
-
-    def values() -> torch.Tensor:
-        if reduction == NO_REDUCTION:
-            return torch.empty(target.shape, dtype=dtype, device=device)
-        return torch.empty_strided((), (), dtype=dtype, device=device)
-
     z_loss, token_accuracy, predicted_tokens = reported
+    if reduction == NO_REDUCTION:
+        loss = torch.empty(target.shape, dtype=statistic_dtype(like), device=like.device)
+    else:
+        loss = torch.empty_strided((), (), dtype=statistic_dtype(like), device=like.device)
     return (
-        values(),
-        values() if z_loss else None,
-        values() if token_accuracy else None,
-        torch.empty(target.shape, dtype=torch.int64, device=device) if predicted_tokens else None,
+        loss,
+        torch.empty_like(loss) if z_loss else None,
+        torch.empty_like(loss) if token_accuracy else None,
+        torch.empty(target.shape, dtype=torch.int64, device=like.device) if predicted_tokens else None,
     )
 
 

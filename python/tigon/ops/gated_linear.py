@@ -127,7 +127,7 @@ class _GatedLinear(FirstOrderFunction):
         return None, None, da if need_a else None, db if need_b else None, dweight
 
 
-_apply = _GatedLinear.call()
+_apply = _GatedLinear.call("gated_linear")
 
 
 def _compute_gradients(

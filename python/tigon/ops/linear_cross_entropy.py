@@ -19,6 +19,7 @@ from tigon.ops._loss import (
     class_weight,
     empty_outputs,
     loss_options,
+    mark_outputs,
 )
 from tigon.ops._route import is_plain_call
 from tigon.ops._scale import scale_, scaled
@@ -58,7 +59,7 @@ def linear_cross_entropy(
     x, weight, bias = _cast_like_linear(input, weight, bias)
     weight, bias = _present(as_parameter(weight, x)), as_parameter(bias, x)
     options = loss_options(ignore_index, label_smoothing, lse_square_scale, softcap, reduction)
-    reported = Reported(return_z_loss, return_token_accuracy, return_predicted_tokens)
+    reported = (return_z_loss, return_token_accuracy, return_predicted_tokens)
     rule = as_chunk(chunk)
     token_scale = (
         _target_probability(x, weight, target, bias, ignore_index, softcap, rule) if use_token_scaling else None
@@ -174,11 +175,6 @@ def _in_final_types(gradients: Gradients, weight_dtype: torch.dtype, bias_dtype:
     return dx, None if dweight is None else dweight.to(weight_dtype), None if dbias is None else dbias.to(bias_dtype)
 
 
-def _mark(ctx: Any, outputs: tuple[Any, ...]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*(t for t in outputs if t is not None))
-
-
 class _LinearCrossEntropy(FirstOrderFunction):
     """Backward hands out the gradients that forward has computed, which then belong to the caller; a second backward
     through the same graph computes them again."""
@@ -190,7 +186,7 @@ class _LinearCrossEntropy(FirstOrderFunction):
         ctx.settings = settings
         ctx.final_types = tensors[1].dtype, None if tensors[2] is None else tensors[2].dtype
         ctx.gradients = None if _waits_for_upstream(tensors[0], settings[4]) else (dx, dweight, dbias)
-        _mark(ctx, tuple(outputs[1:]))
+        mark_outputs(ctx, outputs)
         ctx.save_for_backward(*tensors)
         return tuple(outputs)
 
@@ -209,7 +205,7 @@ class _LinearCrossEntropy(FirstOrderFunction):
         return (*gradients, *(None,) * 6)
 
 
-_apply = _LinearCrossEntropy.call()
+_apply = _LinearCrossEntropy.call("linear_cross_entropy")
 _SETTINGS_SCHEMA = f"{LOSS_OPTIONS_SCHEMA}, int chunk_tokens, int chunk_bytes, bool lean, bool f32_sums"
 _TENSORS_SCHEMA = "Tensor x, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight, Tensor? token_scale"
 _NEEDS_SCHEMA = "bool need_dx, bool need_dweight, bool need_dbias"
@@ -230,7 +226,7 @@ def _save_watched(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     tensors, ctx.settings = inputs[:6], inputs[6:15]
     ctx.inputs, ctx.final_types = len(inputs), (tensors[1].dtype, None if tensors[2] is None else tensors[2].dtype)
     ctx.waits = _waits_for_upstream(tensors[0], ctx.settings[4])
-    _mark(ctx, output[1:])
+    mark_outputs(ctx, output)
     ctx.save_for_backward(*(tensors if ctx.waits else output[4:]))
 
 

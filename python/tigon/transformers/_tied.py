@@ -76,7 +76,7 @@ class _TiedEmbedding(FirstOrderFunction):
         return dweight, None, None, None
 
 
-_apply = _TiedEmbedding.call()
+_apply = _TiedEmbedding.call("tied_embedding")
 
 
 class _NewGradient(torch.autograd.Function):
