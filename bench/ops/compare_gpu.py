@@ -34,8 +34,9 @@ CASES = (
     ]
     + [("attention", s) for s in ("8x1024x32x8x64", "32x1024x32x8x64", "4x8192x32x8x64", "2x8192x32x8x128")]
 )
-# What only Tigon has: gradients of the weight in f32, its lean walk, half of the tokens ignored, a backward that may race.
+# What only Tigon has: a gradient over the logits, of the weight in f32, its lean walk, half of the tokens ignored, a backward that may race.
 MORE = {
+    "cross_entropy": [f"8192x{v}:in_place" for v in (40960, 81920, 122880, 163840)],
     "fused_linear_cross_entropy": ["32768x2048x128256:f32dw", "8192x2048x128256:lean", "8192x4096x128256:lean", "8192x2048x128256:ignored=0.5"],
     "attention": ["8x1024x32x8x64:racing", "32x1024x32x8x64:racing", "4x8192x32x8x64:racing", "2x8192x32x8x128:racing"],
 }

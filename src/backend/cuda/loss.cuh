@@ -60,7 +60,9 @@ struct LossBatch {
   bool wants_best;
 
   // No softcap and no label smoothing, so that class weights matter at the target alone.
-  bool plain() const { return softcap == 0.0f && smoothing == 0.0; }
+  bool plain_gradient() const { return softcap == 0.0f && smoothing == 0.0; }
+  // Nor does anybody ask where the largest logit is: code for that would only be in the way.
+  bool plain() const { return plain_gradient() && !wants_best; }
 
   __device__ __forceinline__ int64_t target_of(int64_t token) const {
     return wide_target ? static_cast<const int64_t*>(target)[token] : static_cast<const int32_t*>(target)[token];
@@ -242,7 +244,7 @@ __device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& tea
   stats.soft = team.join(mine);
   stats.weighted = !kPlain && batch.smoothing > 0 ? team.reduce(weighted, 0.0f, Sum(), shared.weighted) : 0.0f;
   Best best{lowest(), INT64_MAX};
-  if (batch.wants_best) {
+  if (!kPlain && batch.wants_best) {
     row.for_each([&](int j, const float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) {

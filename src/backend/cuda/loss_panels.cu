@@ -92,7 +92,8 @@ void loss_panel_gradient(const Context& ctx, const LossBatch& batch, int64_t fir
       const int64_t vectors = divide_up(columns, w), threads = power_of_two_for(divide_up(vectors, 4), 32, kRowThreads);
       const dim3 grid(static_cast<unsigned>(std::min(rows, kMaxGridX)),
                       static_cast<unsigned>(std::min(divide_up(vectors, 4 * threads), kMaxGridY)));
-      const auto kernel = batch.plain() ? panel_gradient_kernel<T, w, true> : panel_gradient_kernel<T, w, false>;
+      const auto kernel =
+          batch.plain_gradient() ? panel_gradient_kernel<T, w, true> : panel_gradient_kernel<T, w, false>;
       kernel<<<grid, static_cast<unsigned>(threads), 0, stream_of(ctx)>>>(
           batch, first, rows, rows_of<const T>(logits), columns, first_class, lse, rows_of<T>(dlogits));
     };

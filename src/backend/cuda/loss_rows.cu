@@ -28,7 +28,7 @@ struct LossRows : LossOp<T, kPlain> {
     Base::keep_target(where, row, peeked);
     if (team.first_thread() && batch.stats != nullptr) batch.stats[where.token].keep(stats);
     if (dlogits.data == nullptr) return;
-    wait_for_previous();  // batch.factors
+    out.begin();  // batch.factors
     const RowGradient gradient(batch, where.token, where.target, stats.soft.shift(), stats.soft.sum);
     out.write(row, dlogits.at(i), [&](int j, auto& v) { gradient.template apply<T, kPlain>(batch, j, v); });
   }

@@ -56,7 +56,7 @@ inline constexpr int kPieceOf = kHeld == 10   ? 3
 // soon as this one is in registers. Needs sm_90.
 template <class T, int NV, class Op>
 __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
-    row_team_kernel(const Op op, Rows<const T> x, int64_t rows, int columns, unsigned blocks, int segment) {
+    row_team_kernel(const Op op, Rows<const T> x, int rows, int columns, unsigned blocks, int segment) {
 #if __CUDA_ARCH__ >= 900  // older chips need not carry it
   constexpr int W = kLanes<T>;
   using Info = typename Op::Info;
@@ -70,19 +70,19 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     fence_barriers();
   }
   const unsigned rank = blockIdx.x % blocks;
-  const int64_t step = gridDim.x / blocks;
+  const auto step = static_cast<int>(gridDim.x / blocks);
   const int begin = min(columns, static_cast<int>(rank) * segment), end = min(columns, begin + segment);
   const auto bytes = static_cast<uint32_t>((end - begin + W - 1) / W * 16);
   // By one thread: a row that nobody wants arrives without bytes.
-  const auto ask = [&](int64_t i, const Info& info) {
+  const auto ask = [&](int i, const Info& info) {
     if (i >= rows) return;
     next = info;
     const uint32_t wanted = op.wanted(info) ? bytes : 0;
     expect_bytes(&arrived, wanted);
     if (wanted > 0) copy_bulk(landing, x.at(i) + begin, wanted, &arrived);
   };
-  const auto info_of = [&](int64_t i) { return i < rows ? op.info(i) : Info{}; };
-  int64_t i = blockIdx.x / blocks;
+  const auto info_of = [&](int i) { return i < rows ? op.info(i) : Info{}; };
+  auto i = static_cast<int>(blockIdx.x / blocks);
   Info later{};  // of the row after the one on its way: known before it is needed
   if (threadIdx.x == 0) {
     ask(i, info_of(i));
@@ -96,6 +96,10 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     wait_barrier(&arrived, phase);
     const Info info = next;
     const bool wanted = op.wanted(info);
+    if (end % W != 0 && static_cast<int>(threadIdx.x) == (end - begin) / W % kTeamThreads) {  // it reads that vector
+      for (int j = end; j % W != 0; ++j) store_one(reinterpret_cast<T*>(landing) + (j - begin), lowest());
+      written_for_copies();
+    }
     const HeldRow<T, W, NV, true> held(reinterpret_cast<const T*>(landing), begin, wanted ? end : begin);
     const float peeked = wanted && threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
     __syncthreads();  // everyone has read what landed
@@ -111,7 +115,6 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     buffer ^= 1;
   }
   out.finish();
-  wait_for_previous();  // so that what comes after this kernel comes after that one too
 #endif
 }
 
@@ -132,7 +135,7 @@ unsigned resident_clusters(Kernel kernel, Device device, const cudaLaunchConfig_
 
 template <class T, int NV, class Op>
 void launch_teams(const Context& ctx, const char* where, const Op& op, const Tensor& x, unsigned blocks, bool early) {
-  const int64_t rows = x.sizes[0];
+  const auto rows = static_cast<int>(x.sizes[0]);  // long ones: there is no memory for 2^30 of them
   const auto columns = static_cast<int>(x.sizes[1]);
   const auto segment = static_cast<int>(round_up(divide_up(columns, blocks), 128 / static_cast<int64_t>(sizeof(T))));
   constexpr auto kKernel = row_team_kernel<T, NV, Op>;

@@ -3,12 +3,15 @@
 #include "backend/cuda/softmax_row.cuh"
 
 // Where the row goes that an op makes of a held one: write(row, to, f) calls f(column, values), which turns values into
-// the new ones, for each vector of each thread; column 0 goes to `to`. Every thread of the block comes here.
+// the new ones, for each vector of each thread; column 0 goes to `to`. Every thread of the block comes here. Before
+// what f needs of the kernel before, begin().
 namespace tigon::cuda {
 
 // By the threads' own stores.
 class StoredRows {
  public:
+  __device__ __forceinline__ void begin() {}
+
   template <class T, class Row, class F>
   __device__ __forceinline__ void write(const Row& row, T* to, const F& f) {
     constexpr int W = Row::kWidth;
@@ -27,6 +30,12 @@ class SentRows {
   __host__ __device__ static constexpr size_t bytes(size_t threads) { return 2 * kPiece * threads * 16; }
 
   __device__ __forceinline__ explicit SentRows(uint4* slots) : slots_(slots) {}
+
+  // Once is enough, and each time would cost.
+  __device__ __forceinline__ void begin() {
+    if (!begun_) wait_for_previous();
+    begun_ = true;
+  }
 
   template <class T, class Row, class F>
   __device__ __forceinline__ void write(const Row& row, T* to, const F& f) {
@@ -52,14 +61,17 @@ class SentRows {
       turn_ ^= 1;
     }
   }
-  // By every thread, before the block ends.
-  __device__ __forceinline__ void finish() const {
+  // By every thread, before the block ends. It waits for the kernel before in any case, so that what comes after this
+  // one comes after that one too.
+  __device__ __forceinline__ void finish() {
+    begin();
     if (threadIdx.x == 0) wait_sent();
   }
 
  private:
   uint4* slots_;
   int turn_ = 0;
+  bool begun_ = false;
 };
 
 }  // namespace tigon::cuda

@@ -153,7 +153,7 @@ class HeldRow {
       held_[i] = repeat(none);
       if (inside(first_ + i * step())) held_[i] = load_raw<W>(data_ + (first_ - begin_ + i * step()));
     }
-    if (W > 1 && end_ % W != 0) {  // the last vector of a padded row
+    if (!kWhole && W > 1 && end_ % W != 0) {  // the last vector of a padded row
 #pragma unroll
       for (int i = 0; i < NV; ++i) held_[i] = trimmed(first_ + i * step(), held_[i]);
     }
