@@ -48,9 +48,11 @@ __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
 
 // Vectors of each thread that leave together: what is left of shared memory beside the landing of a row allows so many.
 template <int kHeld>
-inline constexpr int kPieceOf = kHeld == 10   ? 3
-                                : kHeld <= 16 ? 4
-                                              : 2;
+inline constexpr int kPieceOf = 4;
+template <>
+inline constexpr int kPieceOf<10> = 3;
+template <>
+inline constexpr int kPieceOf<20> = 2;
 
 // A cluster per row, on a grid that stays: one thread asks the copy engine for a block's segment of the next row as
 // soon as this one is in registers. Needs sm_90.
@@ -188,9 +190,9 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
   if constexpr (Op::kTeams) {
     // The smallest team whose threads hold ten vectors each, or twice as many where eight blocks are not enough. Teams
     // of 3, 5 and 7 leave more of an H200's groups of multiprocessors idle.
-    constexpr unsigned kTeams[] = {1, 2, 4, 6, kMaxTeam};
+    constexpr unsigned kSizes[] = {1, 2, 4, 6, kMaxTeam};
     unsigned blocks = kMaxTeam;
-    for (const unsigned team : kTeams) {
+    for (const unsigned team : kSizes) {
       if (vectors <= int64_t{10} * kTeamThreads * team) {
         blocks = team;
         break;
