@@ -40,7 +40,6 @@ MORE = {
     "fused_linear_cross_entropy": ["32768x2048x128256:f32dw", "8192x2048x128256:lean", "8192x4096x128256:lean", "8192x2048x128256:ignored=0.5"],
     "attention": ["8x1024x32x8x64:racing", "32x1024x32x8x64:racing", "4x8192x32x8x64:racing", "2x8192x32x8x128:racing"],
 }
-DETERMINISTIC = "torch-cudnn, deterministic"  # what Tigon's attention is unless asked to race
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
@@ -151,7 +150,6 @@ class Case:
 
         if self.dtype != torch.float32:
             self.spellings["torch-cudnn"] = with_backend(torch.nn.attention.SDPBackend.CUDNN_ATTENTION)
-            self.spellings[DETERMINISTIC] = self.spellings["torch-cudnn"]
             self.spellings["torch-flash"] = with_backend(torch.nn.attention.SDPBackend.FLASH_ATTENTION)
 
 
@@ -233,13 +231,10 @@ def measure_peers(args, peers, op, shape, dtype):
         providers["torch-compile"] = torch.compile(providers["torch-eager"])
     for name, function in providers.items():
         try:
-            torch.use_deterministic_algorithms(name == DETERMINISTIC)
             times = measure(case, function, args.repeats)
             rows.append({"op": op, "shape": shape, "dtype": dtype, "device": "cuda", "provider": name, **times, "floor_ms": 0})
         except Exception as error:
             print(f"  {shape} {name} failed: {str(error).splitlines()[0]}", file=sys.stderr)
-        finally:
-            torch.use_deterministic_algorithms(False)
     del case, providers
     torch.cuda.empty_cache()
     return rows

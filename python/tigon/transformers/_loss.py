@@ -26,10 +26,14 @@ def shifted_labels(
 
 
 def mean_over_items(loss: torch.Tensor, items: torch.Tensor | int | None) -> torch.Tensor:
-    """A summed loss divided by the items of the whole batch, of which this may be a part; unchanged without them."""
+    """A summed loss divided by the items of the whole batch, of which this may be a part; unchanged without them.
+
+    Where every label is masked there are none, and the loss is 0: as 0/0 it would make gradients of 0·∞, and every
+    parameter NaN.
+    """
     if items is None:
         return loss
-    return loss / (items.to(loss.device) if isinstance(items, torch.Tensor) else items)
+    return loss / (items.to(loss.device).clamp(min=1) if isinstance(items, torch.Tensor) else max(items, 1))
 
 
 def tigon_causal_lm_loss(

@@ -31,6 +31,18 @@ def test_num_items_in_batch_divides_the_sum(pair, items):
     assert got.logits is None
 
 
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("items", [0, torch.tensor(0)])
+def test_a_batch_of_masked_labels_changes_nothing(items, fused):
+    model = tiny_model("llama")
+    tt.apply_tigon_to_llama(cross_entropy=not fused, fused_linear_cross_entropy=fused, model=model)
+    inputs = batch()
+    inputs["labels"].fill_(-100)
+    got, gradients = loss_and_gradients(model, **inputs, num_items_in_batch=items)
+    assert got.loss == 0
+    assert gradients and all((g == 0).all() for g in gradients.values())
+
+
 def test_shift_labels_are_taken_as_they_are(pair):
     inputs = batch()
     shifted = torch.randint(0, 96, inputs["labels"].shape)
