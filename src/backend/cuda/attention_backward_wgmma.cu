@@ -34,8 +34,6 @@ struct BackwardJob {
 template <int D, bool kRowsAreKeys>
 struct BackwardShape {
   static constexpr int kColumns = kRowsAreKeys && D > 64 ? 64 : 128;  // per step: what registers allow
-  // Whether p's product may run while ds is made, which needs registers for both.
-  static constexpr bool kOtherFirst = kRowsAreKeys && kColumns == 64;
   using RowTile = PanelTile<kRows, D>;
   using ColumnTile = PanelTile<kColumns, D>;
   // lse2 and delta of columns that are queries; a multiple of what tiles are aligned to.
@@ -107,6 +105,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   using RowTile = typename Shape::RowTile;
   using ColumnTile = typename Shape::ColumnTile;
   constexpr int N = Shape::kColumns;
+  // Whether p's product may run while ds is made, which needs registers for both.
+  constexpr bool kOtherFirst = kRowsAreKeys && N == 64;
   extern __shared__ unsigned char unaligned[];
   unsigned char* memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const uint32_t shared = shared_address(memory);
@@ -220,12 +220,12 @@ __global__ void __launch_bounds__(kThreads, 1)
           }
         }
       }
-      if constexpr (Shape::kOtherFirst) {
+      if constexpr (kOtherFirst) {
 #pragma unroll
         for (int j = 0; j < N / 16; ++j) as_left<T>(p_left[j], p[2 * j], p[2 * j + 1]);
         add_multiple<T>(other, p_left, other_columns);
       }
-      wait_for_products<Shape::kOtherFirst ? 1 : 0>();
+      wait_for_products<kOtherFirst ? 1 : 0>();
 #pragma unroll
       for (int j = 0; j < N / 8; ++j) {
         const float2 shift = kRowsAreKeys ? *reinterpret_cast<const float2*>(delta + j * 8) : float2{};
@@ -235,10 +235,10 @@ __global__ void __launch_bounds__(kThreads, 1)
           ds[j][e] = p[j][e] * (dp[j][e] - by);
         }
         if (j % 2 == 0) continue;
-        if constexpr (kRowsAreKeys && !Shape::kOtherFirst) as_left<T>(p_left[j / 2], p[j - 1], p[j]);
+        if constexpr (kRowsAreKeys && !kOtherFirst) as_left<T>(p_left[j / 2], p[j - 1], p[j]);
         as_left<T>(ds_left[j / 2], ds[j - 1], ds[j]);
       }
-      if constexpr (kRowsAreKeys && !Shape::kOtherFirst) add_multiple<T>(other, p_left, other_columns);
+      if constexpr (kRowsAreKeys && !kOtherFirst) add_multiple<T>(other, p_left, other_columns);
       add_multiple<T>(out, ds_left, columns);
       if constexpr (decltype(has_next)::value) begin_step(use + 1);
       wait_for_products<0>();
@@ -309,11 +309,12 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
 
 bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args) {
 #ifdef TIGON_SM90A
-  return device_numbers(ctx.device).capability == 90 && mma_fits(args) && args.q.elements() > 0 &&
-         rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
+  constexpr bool kBuilt = true;
 #else
-  return false;
+  constexpr bool kBuilt = false;
 #endif
+  return kBuilt && device_numbers(ctx.device).capability == 90 && mma_fits(args) && args.q.elements() > 0 &&
+         rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
 }
 
 bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
