@@ -166,6 +166,7 @@ class RunInputs {
   const Tensors& operator[](int run) const { return runs_[static_cast<size_t>(run)]; }
   bool change() const { return !names_.empty(); }
   void restore() const {
+    if (ctx_.measuring()) return;
     for (const std::string& name : names_) {
       const Tensor from = inputs_[name];
       for (const Tensors& run : runs_) {
@@ -349,7 +350,8 @@ void check_fits_host(const BenchOptions& options, const OpCase& c, DType dtype, 
   MeasureArena measure(ledger);
   const Context ctx{.device = options.device, .threads = options.threads, .memory = &measure};
   const Inputs inputs(ctx, c, dtype);
-  (void)Walk(c, dtype, fused).run(ctx, inputs.tensors, nullptr);
+  const RunInputs run_inputs(ctx, c, inputs.tensors, 1);
+  (void)Walk(c, dtype, fused).run(ctx, run_inputs[0], nullptr);
   const int64_t available = available_host_bytes();
   if (available == 0 || ledger.peak_bytes() <= available) return;
   throw Error(ErrorCode::out_of_memory, {.where = c.name() + (fused ? " fused" : " unfused"),
