@@ -2,10 +2,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <csignal>
-#include <cstddef>
 #include <memory>
 
 #include "ceilings.hpp"
@@ -40,23 +38,9 @@ void on_signal(int) {
   (void)std::signal(SIGHUP, SIG_IGN);  // of a terminal that is closed, which comes from the shell too
 }
 
-// The handler has a stack of its own. Without one, a signal during a step on a CPU corrupted the heap in 41 of 550
-// runs: what the system saves on the stack of the interrupted code does not seem to lie on a stack in all of it (a
-// matrix product's, by all that is known).
 void catch_signals() {
-  static std::array<std::byte, 1 << 16> memory;
-  stack_t stack{};
-  stack.ss_sp = memory.data();
-  stack.ss_size = memory.size();
-  (void)sigaltstack(&stack, nullptr);
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_ONSTACK | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction before {};
-    (void)sigaction(signal, &action, &before);
-    if (signal == SIGHUP && before.sa_handler == SIG_IGN) (void)std::signal(SIGHUP, SIG_IGN);  // nohup
-  }
+  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
+  if (std::signal(SIGHUP, on_signal) == SIG_IGN) (void)std::signal(SIGHUP, SIG_IGN);  // nohup
 }
 
 // To standard output. Where that is gone, with a closed terminal, the run goes on; main() finds out at the end.

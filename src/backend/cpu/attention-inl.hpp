@@ -11,6 +11,7 @@
 #include "backend/cpu/attention.hpp"
 #include "backend/cpu/math-inl.hpp"
 #include "backend/cpu/pieces-inl.hpp"
+#include "backend/cpu/signals.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
@@ -64,6 +65,7 @@ class SmallGemm {
   // c (+)= alpha·op(a)·op(b), where 'T' transposes.
   void operator()(char a_op, char b_op, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t a_stride,
                   const float* b, int64_t b_stride, bool accumulate, float* c, int64_t c_stride) {
+    const SignalsHeld held;
     ok_ &= dnnl_sgemm(a_op, b_op, m, n, k, alpha, a, a_stride, b, b_stride, accumulate ? 1.0f : 0.0f, c, c_stride) ==
            dnnl_success;
   }

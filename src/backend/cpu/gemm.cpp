@@ -8,6 +8,7 @@
 // clang-format off: must follow foreach_target.h
 #include "backend/cpu/gemm.hpp"
 #include "backend/cpu/rows.hpp"
+#include "backend/cpu/signals.hpp"
 #include "backend/cpu/simd-inl.hpp"
 // clang-format on
 
@@ -178,6 +179,7 @@ struct Product {
       const float beta = add || k0 > k_begin ? 1.0f : 0.0f;
       const auto call = [&](auto* function, const auto* a_data, int64_t a_leading, const auto* b_data,
                             int64_t b_leading) {
+        const SignalsHeld held;
         return function(args.a_transposed ? 'T' : 'N', args.b_transposed ? 'T' : 'N', m1 - m0, n1 - n0, k1 - k0, 1.0f,
                         a_data, a_leading, b_data, b_leading, beta, out, out_leading);
       };
