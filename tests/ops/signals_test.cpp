@@ -3,13 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sys/time.h>
 #include <ucontext.h>
 
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "backend/cpu/gemm.hpp"
@@ -48,8 +49,13 @@ TEST(Signals, FindAStackWhileProductsRun) {
   action.sa_sigaction = look;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
   (void)sigaction(SIGALRM, &action, &action_before);
-  const itimerval often{.it_interval = {0, 50}, .it_value = {0, 50}};
-  (void)setitimer(ITIMER_REAL, &often, nullptr);
+  // Sent to this thread: one sent to the process goes to whichever thread takes signals, such as an idle worker.
+  std::jthread sender([to = pthread_self()](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      (void)pthread_kill(to, SIGALRM);
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  });
 
   HeapArena heap;
   const Context ctx{.threads = 1, .memory = &heap};
@@ -69,8 +75,8 @@ TEST(Signals, FindAStackWhileProductsRun) {
       }
     }
   }
-  const itimerval never{};
-  (void)setitimer(ITIMER_REAL, &never, nullptr);
+  sender.request_stop();
+  sender.join();
   (void)sigaction(SIGALRM, &action_before, nullptr);
   (void)sigaltstack(&stack_before, nullptr);
   EXPECT_GT(signals, 0);
