@@ -1,5 +1,4 @@
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -85,41 +84,57 @@ bool set_threads(tigon_context* context) {
   return PyErr_Occurred() == nullptr;
 }
 
-// Scratch for one call. On a GPU it is a torch tensor, which torch's allocator keeps apart from other streams, and from
-// other graphs when recording.
+// Scratch for one call, from torch: its allocator keeps a GPU's memory apart from other streams, and from other graphs
+// when recording.
 class Scratch {
  public:
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { std::free(heap_); }
+  ~Scratch() {
+    if (owned_ != nullptr && owned_->deleter != nullptr) owned_->deleter(owned_);
+  }
 
   bool give(tigon_context* context, int64_t bytes) {
-    void* data = context->device == TIGON_CUDA ? torch_bytes(bytes, context->device_index) : heap_bytes(bytes);
-    if (data == nullptr) return false;
-    context->scratch = data;
+    const bool cuda = context->device == TIGON_CUDA;
+    const int32_t index = cuda ? context->device_index : 0;
+    context->scratch =
+        torch_link().exchange != nullptr ? by_exchange(bytes, cuda ? dlpack::kCuda : dlpack::kCpu, index) : nullptr;
+    // Python's way also where the other has failed: it knows how torch says that memory is short.
+    if (context->scratch == nullptr) context->scratch = by_python(bytes, cuda ? index : -1);
     context->scratch_bytes = bytes;
-    return true;
+    return context->scratch != nullptr;
   }
 
  private:
-  void* torch_bytes(int64_t bytes, int32_t index) {
-    tensor_ = Ref(PyObject_CallFunction(torch_link().empty_bytes, "Li", static_cast<long long>(bytes), index));
+  void* by_exchange(int64_t bytes, dlpack::DeviceType device, int32_t index) {
+    dlpack::Tensor wanted{};
+    wanted.device_type = device;
+    wanted.device_id = index;
+    wanted.ndim = 1;
+    wanted.code = dlpack::kUInt;
+    wanted.bits = 8;
+    wanted.lanes = 1;
+    wanted.shape = &bytes;
+    const auto ignore_error = [](void*, const char*, const char*) {};
+    if (torch_link().exchange->allocate(&wanted, &owned_, nullptr, ignore_error) != 0 || owned_ == nullptr) {
+      owned_ = nullptr;
+      PyErr_Clear();
+      return nullptr;
+    }
+    return static_cast<char*>(owned_->tensor.data) + owned_->tensor.byte_offset;
+  }
+
+  void* by_python(int64_t bytes, int32_t cuda_index) {
+    tensor_ = Ref(PyObject_CallFunction(torch_link().empty_bytes, "Li", static_cast<long long>(bytes), cuda_index));
     TensorView view;
     std::vector<Ref> no_copies;
     if (!tensor_ || !view_tensor(tensor_.get(), "scratch", {1, true}, &view, &no_copies)) return nullptr;
     return view.tensor.data;
   }
 
-  void* heap_bytes(int64_t bytes) {
-    constexpr size_t kLine = 64;
-    heap_ = std::aligned_alloc(kLine, (static_cast<size_t>(bytes) + kLine - 1) / kLine * kLine);
-    if (heap_ == nullptr) PyErr_Format(PyExc_MemoryError, "the system refused %lld bytes of scratch", (long long)bytes);
-    return heap_;
-  }
-
+  dlpack::OwnedTensor* owned_ = nullptr;
   Ref tensor_;
-  void* heap_ = nullptr;
 };
 
 // How much scratch a call needs. Models repeat themselves, and asking the library would check every argument twice, so

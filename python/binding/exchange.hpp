@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // The binary layout of DLPack 1.x's exchange table, by which torch (2.10 and later) hands out a tensor's pointer, shape
-// and strides without going through Python. Only what is used here has its real type.
+// and strides, and allocates, without going through Python. Only what is used here has its real type.
 namespace tigon::python::dlpack {
 
 enum DeviceType : int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3 };
@@ -23,6 +23,16 @@ struct Tensor {
   uint64_t byte_offset;
 };
 
+// A tensor that somebody holds until its deleter is called.
+struct OwnedTensor {
+  uint32_t major;
+  uint32_t minor;
+  void* context;
+  void (*deleter)(OwnedTensor* self);  // may be NULL
+  uint64_t flags;
+  Tensor tensor;
+};
+
 struct ExchangeHeader {
   uint32_t major;
   uint32_t minor;
@@ -31,7 +41,9 @@ struct ExchangeHeader {
 
 struct Exchange {
   ExchangeHeader header;
-  void* allocate;
+  // Of the prototype only type, shape and device count. Nonzero, and a call of set_error, where there is no memory.
+  int (*allocate)(Tensor* prototype, OwnedTensor** out, void* error_context,
+                  void (*set_error)(void* error_context, const char* kind, const char* message));
   void* export_owned;
   void* import_owned;
   int (*view)(void* py_object, Tensor* out);  // may be NULL

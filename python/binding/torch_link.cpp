@@ -14,7 +14,8 @@ const dlpack::Exchange* usable_exchange(PyObject* capsule) {
   const dlpack::ExchangeHeader* header = &table->header;
   while (header != nullptr && header->major != dlpack::kMajorVersion) header = header->previous;
   const auto* usable = reinterpret_cast<const dlpack::Exchange*>(header);
-  return usable != nullptr && usable->view != nullptr && usable->current_stream != nullptr ? usable : nullptr;
+  if (usable == nullptr || usable->view == nullptr || usable->current_stream == nullptr) return nullptr;
+  return usable->allocate != nullptr ? usable : nullptr;
 }
 
 void replace(PyObject** slot, PyObject* object) {

@@ -10,7 +10,7 @@ struct TorchLink {
   PyTypeObject* tensor_type = nullptr;
   const dlpack::Exchange* exchange = nullptr;  // NULL: tensors are read through their Python attributes
   PyObject* dtypes = nullptr;                  // {torch.dtype: tigon_dtype}
-  PyObject* empty_bytes = nullptr;             // (bytes, CUDA index) -> uint8 tensor
+  PyObject* empty_bytes = nullptr;             // (bytes, CUDA index or −1 for the CPU) -> uint8 tensor
   PyObject* current_stream = nullptr;          // (CUDA index) -> cudaStream_t as a number
   PyObject* num_threads = nullptr;             // () -> torch's number of CPU threads
   PyObject* out_of_memory_error = nullptr;

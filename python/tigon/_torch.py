@@ -1,7 +1,5 @@
 """Finds torch and connects the compiled kernels to it."""
 
-import functools
-
 try:
     import torch
 except ImportError as missing:
@@ -29,11 +27,8 @@ def _require_version(installed: str) -> None:
         raise ImportError(f"tigon needs PyTorch 2.6 or later, and found {installed}. Update it: pip install -U torch")
 
 
-_cuda = functools.lru_cache(lambda index: torch.device("cuda", index))  # made anew it costs as much as the allocation
-
-
 def _empty_bytes(count: int, cuda_index: int) -> torch.Tensor:
-    return torch.empty(count, dtype=torch.uint8, device=_cuda(cuda_index))
+    return torch.empty(count, dtype=torch.uint8, device="cpu" if cuda_index < 0 else f"cuda:{cuda_index}")
 
 
 def _current_stream(cuda_index: int) -> int:

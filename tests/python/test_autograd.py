@@ -129,12 +129,25 @@ def test_second_derivatives_are_refused(name, device):
         torch.autograd.grad(sum(g.sum() for g in first), case.leaves)
 
 
-def test_forward_mode_is_refused(name, device):
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "forward_alone"])
+def test_forward_mode_is_refused(name, device, recorded):
     case = make(name, device)
+    first, *others = case.leaves if recorded else [t.detach() for t in case.leaves]
     with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(case.leaves[0], torch.ones_like(case.leaves[0]))
+        dual = torch.autograd.forward_ad.make_dual(first, torch.ones_like(first))
         with pytest.raises(NotImplementedError, match="no forward-mode derivatives"):
-            case.function(dual, *case.leaves[1:])
+            case.function(dual, *others)
+
+
+def test_nothing_is_recorded_without_need(name, device):
+    case = make(name, device)
+    want = case.function(*case.leaves)
+    with torch.no_grad():
+        unrecorded = case.function(*case.leaves)
+    for results in (unrecorded, case.function(*(t.detach() for t in case.leaves))):
+        for got, expected in zip(as_tuple(results), as_tuple(want), strict=True):
+            assert torch.equal(got, expected)
+            assert not got.requires_grad
 
 
 def test_transforms_are_refused(name, device):

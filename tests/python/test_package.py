@@ -65,6 +65,29 @@ def test_tensors_read_through_python(by_attributes, device, dtype):
     assert torch.equal(got[0], torch.autograd.grad(tigon.ops.rms_norm(x, w).sum(), x)[0])
 
 
+@pytest.mark.skipif(EXCHANGE is None, reason="before torch 2.10")
+def test_scratch_comes_without_python(monkeypatch, device):
+    calls = []
+    monkeypatch.setattr(_torch, "_empty_bytes", lambda *asked: calls.append(asked))
+    x, w = torch.randn(3, 8, device=device), torch.randn(8, device=device, requires_grad=True)
+
+    def gradient():
+        return torch.autograd.grad(tigon.ops.rms_norm(x, w).sum(), w)
+
+    want = gradient()
+    try:
+        _torch.connect(EXCHANGE)
+        assert torch.equal(*gradient(), *want)
+        assert calls == []
+        _torch.connect(None)
+        with pytest.raises(TypeError, match="'scratch' is not a tensor"):
+            gradient()
+        assert len(calls) == 1
+    finally:
+        monkeypatch.undo()
+        _torch.connect(EXCHANGE)
+
+
 def test_other_exchange_tables_are_not_used():
     assert _torch.connect(object()) is False
     assert _torch.connect(EXCHANGE) is (EXCHANGE is not None)

@@ -8,7 +8,7 @@ import torch
 
 from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
 from tigon.ops._library import Kernel, register
-from tigon.ops._route import is_plain_call
+from tigon.ops._route import is_plain_call, is_recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,12 @@ def differentiable(recipe: Recipe) -> Callable[..., Any]:
     torch.library.register_autograd(f"tigon::{name}", watched_gradients, setup_context=save)
 
     def call(*inputs: Any) -> Any:
-        if is_plain_call(name, inputs[:tensors]):
+        if not is_plain_call(name, inputs[:tensors]):
+            output = forward_operator(*inputs)
+        elif is_recorded(inputs[:tensors]):
             return apply(*inputs)
-        output = forward_operator(*inputs)
+        else:
+            output = forward(*inputs)
         return output[0] if results == 1 else output[:results]
 
     return call

@@ -21,7 +21,7 @@ from tigon.ops._loss import (
     loss_options,
     mark_outputs,
 )
-from tigon.ops._route import is_plain_call
+from tigon.ops._route import is_plain_call, is_recorded
 from tigon.ops._scale import scale_, scaled
 from tigon.ops._tensors import as_parameter, empty_rows, statistic_dtype
 
@@ -119,7 +119,7 @@ def _call(
 ) -> Gradients:
     if not is_plain_call("linear_cross_entropy", tensors):
         return _forward_operator(*tensors, *settings, *reported, *needs)
-    if not any(needs):
+    if not is_recorded(tensors):
         return _forward(*tensors, *settings, *reported, *needs)
     outputs: Gradients = _apply(*tensors, settings, reported, needs)
     return outputs
