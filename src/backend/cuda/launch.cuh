@@ -61,11 +61,16 @@ struct DeviceNumbers {
   int multiprocessors = 0;
   int shared_bytes = 0;  // the most that one block can ask for
   int capability = 0;    // 90 for 9.0
+  int code = 0;          // what our kernels were compiled for: less where an older chip's PTX runs on a newer one
 };
+
+// DeviceNumbers::code of the current device.
+int compiled_capability();
 
 // The GPU that plans are made for where there is none.
 inline constexpr const char* kAssumedName = "H200";
-inline constexpr DeviceNumbers kAssumedNumbers = {.multiprocessors = 132, .shared_bytes = 227 << 10, .capability = 90};
+inline constexpr DeviceNumbers kAssumedNumbers = {
+    .multiprocessors = 132, .shared_bytes = 227 << 10, .capability = 90, .code = 90};
 
 inline const DeviceNumbers& device_numbers(Device device) {
   if (device.assumed()) return kAssumedNumbers;
@@ -77,10 +82,12 @@ inline const DeviceNumbers& device_numbers(Device device) {
     throw Error(ErrorCode::unsupported, {.where = "device cuda", .what = "there are more GPUs than Tigon counts"});
   }
   std::call_once(asked[slot], [&] {
+    const DeviceGuard guard(device);
     kept[slot] = {attribute(device, cudaDevAttrMultiProcessorCount),
                   attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin),
                   10 * attribute(device, cudaDevAttrComputeCapabilityMajor) +
-                      attribute(device, cudaDevAttrComputeCapabilityMinor)};
+                      attribute(device, cudaDevAttrComputeCapabilityMinor),
+                  compiled_capability()};
   });
   return kept[slot];
 }
@@ -115,7 +122,7 @@ void launch_early(Device device, bool after_kernel, cudaStream_t stream, dim3 gr
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = after_kernel && device_numbers(device).capability >= 90 ? 1 : 0;
+  config.numAttrs = after_kernel && device_numbers(device).code >= 90 ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "launch");
 }
 __device__ __forceinline__ void wait_for_previous() {

@@ -62,7 +62,7 @@ template <class T, Norm kNorm, int kPacks>
 bool try_stages(const NormBackwardRows<T>& args, const Cut& cut, int64_t blocks, const Context& ctx) {
   // Many registers leave room for few warps, and these do better with copies of their own.
   constexpr bool kLong = sizeof(T) == 2 && kPacks == kMostPacks<T>;
-  if (device_numbers(ctx.device).capability >= 90 && !kLong) {
+  if (device_numbers(ctx.device).code >= 90 && !kLong) {
     return try_launch<T, kNorm, kPacks, 3, true>(args, cut, blocks, ctx) ||
            try_launch<T, kNorm, kPacks, 2, true>(args, cut, blocks, ctx) ||
            try_launch<T, kNorm, kPacks, 1, false>(args, cut, blocks, ctx);

@@ -200,7 +200,7 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
     }
     const int64_t each = divide_up(vectors, int64_t{kTeamThreads} * blocks);
     constexpr int64_t kMost = std::is_same_v<T, float> ? 20 : 16;  // 16-bit rows need more registers beside them
-    if (device_numbers(ctx.device).capability >= 90 && each <= kMost) {
+    if (device_numbers(ctx.device).code >= 90 && each <= kMost) {
       if (each <= 8) return launch_teams<T, 8>(ctx, where, op, x, blocks, early);
       if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks, early);
       if (each <= 16) return launch_teams<T, 16>(ctx, where, op, x, blocks, early);

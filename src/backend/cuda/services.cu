@@ -7,6 +7,8 @@ namespace tigon::cuda {
 
 namespace {
 
+__global__ void nothing_kernel() {}
+
 void require_device() {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
@@ -121,6 +123,12 @@ void launch_graph(const Context& ctx, void* graph) {
 void destroy_graph(Device, void* graph) noexcept { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
 
 }  // namespace
+
+int compiled_capability() {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, nothing_kernel), "device cuda");
+  return attributes.ptxVersion;
+}
 
 const DeviceServices& services() {
   static const DeviceServices table = {
