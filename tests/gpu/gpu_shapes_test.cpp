@@ -6,7 +6,9 @@
 
 #include "gpu/gpu_fixture.hpp"
 #include "ops/case_runner.hpp"
+#include "ops/masked_case.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/ops/linear.hpp"
 
 namespace tigon::test {
 namespace {
@@ -49,6 +51,22 @@ TEST_F(GpuShapes, CrossEntropySeesTheWholeVocabulary) {
   check("cross_entropy", {"420x32000:in_place", "9x128256:in_place"});
 }
 
+TEST_F(GpuShapes, MasksCountForNothing) {
+  const auto check_masks = [](const bench::OpTable& table, std::initializer_list<const char*> shapes) {
+    for (const char* shape : shapes) {
+      for (const double mask : kMasks) {
+        const bench::OpCase c = masked_case(table, shape, mask);
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+          if (holds_mask(dtype, mask)) check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
+        }
+      }
+    }
+  };
+  // Rows for a warp, for a block, for a team.
+  check_masks(bench::softmax_table(), {"7x64", "7x3000", "5x32000"});
+  check_masks(bench::cross_entropy_table(), {"7x64", "7x3000", "5x32000", "7x64:in_place", "5x32000:in_place"});
+}
+
 // With and without a bias; check() runs each case twice, so what was tuned is run again.
 TEST_F(GpuShapes, TunedProductsAreProducts) {
   (void)setenv("TIGON_GEMM_TUNE", "1", 1);
@@ -59,6 +77,28 @@ TEST_F(GpuShapes, TunedProductsAreProducts) {
     }
   }
   (void)unsetenv("TIGON_GEMM_TUNE");
+}
+
+TEST_F(GpuShapes, LinearReadsRepeatedRows) {
+  DeviceArena arena(kGpu);
+  const Context ctx{.device = kGpu, .memory = &arena};
+  const DeviceMemory memory(kGpu, 1024);
+  const float x[] = {1, 2}, weight[] = {3, 4, 5, 6};
+  float y[6] = {};
+  const auto at = [&](int64_t offset, int64_t rows) {
+    return Tensor::contiguous(memory.data() + offset, DType::f32, {rows, 2});
+  };
+  device_copy(ctx, memory.data(), x, sizeof(x));
+  device_copy(ctx, memory.data() + 256, weight, sizeof(weight));
+  ops::LinearForward args{.x = at(0, 3), .weight = at(256, 2), .y = at(512, 3)};
+  args.x.strides[0] = 0;  // one row three times: a broadcast view
+  ops::linear_forward(ctx, args);
+  device_copy(ctx, y, memory.data() + 512, sizeof(y));
+  synchronize(ctx);
+  for (int row = 0; row < 3; ++row) {
+    EXPECT_EQ(y[2 * row], 11);
+    EXPECT_EQ(y[2 * row + 1], 17);
+  }
 }
 
 }  // namespace

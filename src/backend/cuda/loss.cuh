@@ -135,14 +135,20 @@ inline int64_t token_losses_bytes(ops::Reduction reduction, int64_t tokens) {
   return reduction == ops::Reduction::none ? 0 : 3 * tokens * 4;
 }
 
+// Of rows whose maximum is known. Under a softcap values are no longer of the storage type.
+template <class T, bool kPlain>
+using RowExponential = std::conditional_t<kPlain, ExpFromLargest<T>, ExpFrom<T>>;
+
 // dlogits_j = (softmax·e^(x'_j − shift) − every·w_j − at_target·[j = target]) · dx'_j/dx_j
+template <class Exponential>
 struct RowGradient {
-  float shift, softmax, every, at_target;
+  Exponential exponential;
+  float softmax, every, at_target;
   int target;
 
   // p_j = e^(x'_j − shift) / sum.
   __device__ __forceinline__ RowGradient(const LossBatch& batch, int64_t token, int64_t y, float row_shift, float sum)
-      : shift(row_shift), target(static_cast<int>(y)) {
+      : exponential(row_shift), target(static_cast<int>(y)) {
     const float upstream = batch.upstream_of(token);
     const float entropy = upstream * batch.factors->entropy;
     const auto smoothing = static_cast<float>(batch.smoothing);
@@ -163,7 +169,7 @@ struct RowGradient {
   }
 
   // Turns the logits of classes j, j + 1, … into their gradient.
-  template <class T, bool kPlain, int W>
+  template <bool kPlain, int W>
   __device__ __forceinline__ void apply(const LossBatch& batch, int j, float (&v)[W]) const {
     float rest[W];
 #pragma unroll
@@ -184,10 +190,10 @@ struct RowGradient {
 #pragma unroll
     for (int k = 0; k < W; ++k) {
       if (kPlain || batch.softcap == 0.0f) {
-        v[k] = fmaf(softmax, exp_from<T>(v[k], shift), -rest[k]);
+        v[k] = fmaf(softmax, exponential(v[k]), -rest[k]);
       } else {
         const float t = tanhf(v[k] / batch.softcap);
-        v[k] = fmaf(softmax, exp_from<T>(batch.softcap * t, shift), -rest[k]) * fmaf(-t, t, 1.0f);
+        v[k] = fmaf(softmax, exponential(batch.softcap * t), -rest[k]) * fmaf(-t, t, 1.0f);
       }
     }
   }
@@ -228,7 +234,7 @@ __device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& tea
   const float top = row.largest();
   MaxSum mine{kPlain ? top : batch.soft_cap(top), 0.0f};
   float weighted = 0.0f;
-  const float shift = mine.shift();
+  const RowExponential<T, kPlain> exponential(mine.shift());
   row.for_each([&](int j, float(&v)[W]) {
 #pragma unroll
     for (int k = 0; k < W; ++k) {
@@ -238,7 +244,7 @@ __device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& tea
           weighted += batch.class_weight != nullptr ? batch.class_weight[first_class + j + k] * v[k] : v[k];
         }
       }
-      mine.sum += exp_from<T>(v[k], shift);
+      mine.sum += exponential(v[k]);
     }
   });
   stats.soft = team.join(mine);

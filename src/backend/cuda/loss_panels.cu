@@ -53,11 +53,11 @@ __global__ void __launch_bounds__(kRowThreads)
       continue;
     }
     const MaxSum soft = lse != nullptr ? MaxSum{lse[token], 1.0f} : batch.stats[token].soft;
-    const RowGradient gradient(batch, token, where.target, soft.shift(), soft.sum);
+    const RowGradient<ExpFrom<T>> gradient(batch, token, where.target, soft.shift(), soft.sum);
     for (int64_t j = begin; j < columns; j += step) {
       float v[W];
       load<W>(x + j, v);
-      gradient.template apply<T, kPlain>(batch, static_cast<int>(first_class + j), v);
+      gradient.template apply<kPlain>(batch, static_cast<int>(first_class + j), v);
       store<W>(to + j, v);
     }
   }

@@ -29,8 +29,9 @@ struct LossRows : LossOp<T, kPlain> {
     if (team.first_thread() && batch.stats != nullptr) batch.stats[where.token].keep(stats);
     if (dlogits.data == nullptr) return;
     out.begin();  // batch.factors
-    const RowGradient gradient(batch, where.token, where.target, stats.soft.shift(), stats.soft.sum);
-    out.write(row, dlogits.at(i), [&](int j, auto& v) { gradient.template apply<T, kPlain>(batch, j, v); });
+    const RowGradient<RowExponential<T, kPlain>> gradient(batch, where.token, where.target, stats.soft.shift(),
+                                                          stats.soft.sum);
+    out.write(row, dlogits.at(i), [&](int j, auto& v) { gradient.template apply<kPlain>(batch, j, v); });
   }
 };
 

@@ -43,16 +43,17 @@ struct SoftmaxForward : EveryRow {
         for (int k = 0; k < W; ++k) mine.max = fmaxf(mine.max, scaled(j + k, v[k]));
       });
     }
-    const float own = mine.shift();
+    const ExpFromLargest<T> from_own(mine.shift());
     row.for_each([&](int j, const float(&v)[W]) {
 #pragma unroll
-      for (int k = 0; k < W; ++k) mine.sum += exp_from<T>(scaled(j + k, v[k]), own);
+      for (int k = 0; k < W; ++k) mine.sum += from_own(scaled(j + k, v[k]));
     });
     const MaxSum all = team.join(mine);
-    const float shift = all.shift(), inverse = 1.0f / all.sum;
+    const ExpFromLargest<T> from_all(all.shift());
+    const float inverse = 1.0f / all.sum;
     out.write(row, y.at(i), [&](int, float(&v)[W]) {
 #pragma unroll
-      for (int k = 0; k < W; ++k) v[k] = exp_from<T>(__fmul_rn(v[k], scale), shift) * inverse;
+      for (int k = 0; k < W; ++k) v[k] = from_all(__fmul_rn(v[k], scale)) * inverse;
     });
   }
 };
