@@ -67,22 +67,33 @@ void without_terms(const Context& ctx, const Gemm& args) {
         "matrix product");
 }
 
-// A tensor as f32: itself, or a copy.
-struct Wide {
+// Rows that share memory, as in a broadcast view: the library has no distance between rows that is less than a row.
+bool rows_overlap(const Tensor& t) { return t.sizes[0] > 1 && t.strides[0] < t.sizes[1]; }
+
+// A tensor as this type, its rows apart: itself, or a copy.
+struct Straight {
   OwnedTensor copy;
   Tensor view;
-  Wide(const Context& ctx, const char* name, const Tensor& t, bool fill) : view(t) {
-    if (!t || t.dtype == DType::f32) return;
-    copy = OwnedTensor(ctx, name, DType::f32, std::span<const int64_t>(t.sizes, static_cast<size_t>(t.rank)),
+  Straight(const Context& ctx, const char* name, const Tensor& t, DType dtype, bool fill) : view(t) {
+    if (!t || (t.dtype == dtype && (t.rank < 2 || !rows_overlap(t)))) return;
+    copy = OwnedTensor(ctx, name, dtype, std::span<const int64_t>(t.sizes, static_cast<size_t>(t.rank)),
                        MemoryClass::workspace);
     view = copy.view;
     if (fill) unary(ctx, {.x = t, .y = view});
   }
 };
 
+void with_rows_apart(const Context& ctx, const Gemm& args) {
+  const Straight a(ctx, "gemm_a", args.a, args.a.dtype, true), b(ctx, "gemm_b", args.b, args.b.dtype, true);
+  Gemm apart = args;
+  apart.a = a.view, apart.b = b.view;
+  gemm(ctx, apart);
+}
+
 void through_f32(const Context& ctx, const Gemm& args) {
-  const Wide a(ctx, "gemm_a", args.a, true), b(ctx, "gemm_b", args.b, true), bias(ctx, "gemm_bias", args.bias, true);
-  const Wide c(ctx, "gemm_c", args.c, args.accumulate);
+  const Straight a(ctx, "gemm_a", args.a, DType::f32, true), b(ctx, "gemm_b", args.b, DType::f32, true);
+  const Straight bias(ctx, "gemm_bias", args.bias, DType::f32, true),
+      c(ctx, "gemm_c", args.c, DType::f32, args.accumulate);
   Gemm wide = args;
   wide.a = a.view, wide.b = b.view, wide.c = c.view, wide.bias = bias.view;
   gemm(ctx, wide);
@@ -96,6 +107,7 @@ bool gemm_tunes() { return std::getenv("TIGON_GEMM_TUNE") != nullptr; }
 void gemm(const Context& ctx, const Gemm& args) {
   for (const Tensor* t : {&args.a, &args.b, &args.c, &args.bias}) check_floating(*t);
   if (!direct(args)) return through_f32(ctx, args);
+  if (rows_overlap(args.a) || rows_overlap(args.b)) return with_rows_apart(ctx, args);
   // The library wants the bias at a multiple of 16 bytes.
   const bool crooked = args.bias && reinterpret_cast<uintptr_t>(args.bias.data) % 16 != 0;
   const Buffer straight = ctx.scratch("gemm_bias", args.bias ? args.bias.bytes() : 0);

@@ -262,10 +262,14 @@ std::string line_of(const GemmKey& key) {
 
 class Algorithms {
  public:
-  const Problem& find(const GemmKey& key, const GemmPointers& pointers) {
+  struct Found {
+    const Problem& problem;
+    cublasLtHandle_t handle;
+  };
+  Found find(const GemmKey& key, const GemmPointers& pointers) {
     const std::lock_guard lock(mutex_);
     const auto known = problems_.find(key);
-    if (known != problems_.end()) return known->second;
+    if (known != problems_.end()) return {known->second, handle(key.device)};
     Problem problem = describe(key);
     const char* file = std::getenv("TIGON_GEMM_FILE");
     const bool tune = gemm_tunes();
@@ -278,16 +282,17 @@ class Algorithms {
       problem.algorithm = choices[chosen].algo;
       if (file != nullptr && timed) write(file, key, problem);
     }
-    return problems_.emplace(key, std::move(problem)).first->second;
+    return {problems_.emplace(key, std::move(problem)).first->second, handle(key.device)};
   }
 
+ private:
+  // The mutex is held.
   cublasLtHandle_t handle(int device) {
     cublasLtHandle_t& made = handles_[device];
     if (made == nullptr) check_lt(cublasLtCreate(&made), "starting");
     return made;
   }
 
- private:
   // A line that does not fit, a damaged one included, is as good as none: the choice is then made anew.
   bool read(const char* file, const GemmKey& key, Problem& problem) {
     std::ifstream in(file);
@@ -338,14 +343,14 @@ class Algorithms {
 void run_gemm(const GemmKey& key, const GemmPointers& pointers) {
   // Never destroyed: at exit the driver may be gone before it.
   static auto& algorithms = *new Algorithms;
-  const Problem& problem = algorithms.find(key, pointers);
+  const auto [problem, handle] = algorithms.find(key, pointers);
   if (pointers.bias != nullptr) {
     // The bias is the one pointer that the description holds; other threads may be using it.
     Problem mine = describe(key);
     set(mine.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, pointers.bias);
-    return launch(algorithms.handle(key.device), key, mine, problem.algorithm, pointers);
+    return launch(handle, key, mine, problem.algorithm, pointers);
   }
-  launch(algorithms.handle(key.device), key, problem, problem.algorithm, pointers);
+  launch(handle, key, problem, problem.algorithm, pointers);
 }
 
 }  // namespace tigon::cuda
