@@ -135,12 +135,16 @@ unsigned resident_clusters(Kernel kernel, Device device, const cudaLaunchConfig_
   return static_cast<unsigned>(clusters);
 }
 
+// False where the device has not enough shared memory, as some newer than Hopper.
 template <class T, int NV, class Op>
-void launch_teams(const Context& ctx, const char* where, const Op& op, const Tensor& x, unsigned blocks, bool early) {
+bool launch_teams(const Context& ctx, const char* where, const Op& op, const Tensor& x, unsigned blocks, bool early) {
   const auto rows = static_cast<int>(x.sizes[0]);  // long ones: there is no memory for 2^30 of them
   const auto columns = static_cast<int>(x.sizes[1]);
   const auto segment = static_cast<int>(round_up(divide_up(columns, blocks), 128 / static_cast<int64_t>(sizeof(T))));
   constexpr auto kKernel = row_team_kernel<T, NV, Op>;
+  const size_t shared = static_cast<size_t>(segment) * sizeof(T) + SentRows<kPieceOf<NV>>::bytes(kTeamThreads);
+  constexpr size_t kStatic = 2 * sizeof(typename Op::Shared) + sizeof(Team::Shared) + 64;
+  if (shared + kStatic > static_cast<size_t>(device_numbers(ctx.device).shared_bytes)) return false;
   allow_shared<kKernel>(ctx.device, where);
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -150,7 +154,7 @@ void launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kTeamThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(segment) * sizeof(T) + SentRows<kPieceOf<NV>>::bytes(kTeamThreads);
+  config.dynamicSmemBytes = shared;
   config.stream = stream_of(ctx);
   config.attrs = attributes;
   config.numAttrs = 1;
@@ -158,6 +162,7 @@ void launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
   config.gridDim = dim3(blocks * static_cast<unsigned>(std::min<int64_t>(rows, clusters)));
   config.numAttrs = early ? 2 : 1;
   check(cudaLaunchKernelEx(&config, kKernel, op, rows_of<const T>(x), rows, columns, blocks, segment), where);
+  return true;
 }
 
 // Runs `op` on each row of x, which may be read 16 bytes at a time when `aligned`: up to the last column, or past it
@@ -201,10 +206,11 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
     const int64_t each = divide_up(vectors, int64_t{kTeamThreads} * blocks);
     constexpr int64_t kMost = std::is_same_v<T, float> ? 20 : 16;  // 16-bit rows need more registers beside them
     if (device_numbers(ctx.device).code >= 90 && each <= kMost) {
-      if (each <= 8) return launch_teams<T, 8>(ctx, where, op, x, blocks, early);
-      if (each <= 10) return launch_teams<T, 10>(ctx, where, op, x, blocks, early);
-      if (each <= 16) return launch_teams<T, 16>(ctx, where, op, x, blocks, early);
-      return launch_teams<T, kMost>(ctx, where, op, x, blocks, early);
+      const auto launch = each <= 8    ? launch_teams<T, 8, Op>
+                          : each <= 10 ? launch_teams<T, 10, Op>
+                          : each <= 16 ? launch_teams<T, 16, Op>
+                                       : launch_teams<T, kMost, Op>;
+      if (launch(ctx, where, op, x, blocks, early)) return;
     }
   }
   row_kernel<T, W, 12, Op><<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
