@@ -66,6 +66,20 @@ def test_layouts(layout, device, dtype):
     )
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_masked_classes_count_for_nothing(reduction, device, dtype):
+    """As where a vocabulary is padded, or tokens are forbidden."""
+    logits, target = logits_and_targets(6, 700, device=device, dtype=dtype)
+    logits = logits.detach()
+    logits[:, 40:] = torch.finfo(dtype).min
+    target %= 40
+    check_against_f64(
+        lambda x: tigon.ops.cross_entropy(x, target, reduction=reduction),
+        lambda x: references.cross_entropy(x, target, reduction=reduction),
+        [logits.requires_grad_()],
+    )
+
+
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
 def test_target_types(index_dtype, device):
     logits, target = logits_and_targets(20, 33, device=device, dtype=torch.float32)
