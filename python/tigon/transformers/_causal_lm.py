@@ -69,7 +69,11 @@ def _has_standard_loss(model: Any) -> bool:
 def _has_linear_head(head: nn.Module) -> bool:
     if linear_head(head) is not None:
         return True
-    _say_once(f"lm_head is a {type(head).__name__}, not a plain linear layer: the loss is computed from full logits.")
+    if not torch.compiler.is_compiling():  # logging would break the graph
+        _say_once(
+            f"lm_head, a {type(head).__name__} with a {type(getattr(head, 'weight', None)).__name__}, is not a plain linear "
+            "layer: the loss is computed from full logits."
+        )
     return False
 
 
