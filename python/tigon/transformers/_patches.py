@@ -39,6 +39,11 @@ def replace(owner: Owner, name: str, value: Any) -> None:
     kept[name] = before, vars(owner)[name]
 
 
+def is_replaced(owner: Owner, name: str) -> bool:
+    """Whether ``replace`` has set the attribute."""
+    return name in vars(owner).get(_KEPT, {})
+
+
 def original(owner: Owner, name: str) -> Any:
     """The attribute as it was before any replacement; for an instance without its own, its class's."""
     kept = vars(owner).get(_KEPT, {})
