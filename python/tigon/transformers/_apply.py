@@ -110,7 +110,11 @@ def _is_somebody_elses(module: nn.Module, owner: type[nn.Module], name: str) -> 
     """Whether a subclass, or somebody who wrapped this instance's method, computes more than we know of."""
     if getattr(type(module), name) is not getattr(owner, name):
         return True
-    return name in vars(module) and not _patches.is_replaced(module, name) and not hasattr(module, "_hf_hook")
+    if name not in vars(module) or _patches.is_replaced(module, name) or hasattr(module, "_hf_hook"):
+        return False
+    # Accelerate leaves the class's own behind when it takes its hook away.
+    function = getattr(vars(module)[name], "__func__", None)
+    return function not in (getattr(owner, name), _patches.original(owner, name))
 
 
 def _instances(owner: type[nn.Module], model: nn.Module) -> list[nn.Module]:

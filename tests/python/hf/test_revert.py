@@ -202,6 +202,33 @@ def test_a_later_change_by_somebody_else_is_kept_and_told():
     assert model.forward is mine
 
 
+@pytest.mark.parametrize("patched", ["before", "during", "both"])
+@pytest.mark.parametrize("reverted", ["during", "after"])
+def test_hooks_of_accelerate_come_and_go(patched, reverted):
+    hooks = pytest.importorskip("accelerate.hooks")
+    model = tiny_model("llama")
+    expected = model(**batch()).logits
+    if patched != "during":
+        tt.apply_tigon(model)
+    for module in (model, model.model.norm):
+        hooks.add_hook_to_module(module, hooks.ModelHook())
+    if patched != "before":
+        tt.apply_tigon(model)
+    assert model(**batch()).logits is None
+    if reverted == "during":
+        tt.revert_tigon(model)
+        assert torch.equal(model(**batch()).logits, expected)
+    for module in (model, model.model.norm):
+        hooks.remove_hook_from_module(module)
+    if reverted == "after":
+        assert model(**batch()).logits is None
+        tt.revert_tigon(model)
+    assert torch.equal(model(**batch()).logits, expected)
+    assert not [m for m in model.modules() if "_tigon_replaced" in vars(m)]
+    tt.apply_tigon(model)
+    assert model(**batch()).logits is None
+
+
 def test_models_are_not_kept_alive():
     import gc
     import weakref
