@@ -119,7 +119,7 @@ def test_traced_for_other_inputs(case, trained):
     torch.testing.assert_close(as_tuple(traced(*others)), as_tuple(case.function(*others)))
 
 
-def test_fakes_and_meta_tensors(case):
+def test_fakes(case):
     real = as_tuple(case.function(*case.leaves))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = as_tuple(case.function(*(mode.from_tensor(leaf) for leaf in case.leaves)))
@@ -127,6 +127,15 @@ def test_fakes_and_meta_tensors(case):
         assert (r.shape, r.stride(), r.dtype, r.device) == (f.shape, f.stride(), f.dtype, f.device)
 
 
-def test_meta_norm():
-    x = torch.empty(3, 8, device="meta")
-    assert tigon.ops.rms_norm(x, torch.empty(8, device="meta")).shape == (3, 8)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_meta_tensors(name, autocast):
+    """Types as without autocast, which torch has for other devices only."""
+    real, meta = make(name, "cpu"), make(name, "meta")
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        results = as_tuple(meta.function(*meta.leaves))
+    for expected, got in zip(as_tuple(real.function(*real.leaves)), results, strict=True):
+        assert got.is_meta
+        assert (got.shape, got.stride(), got.dtype) == (expected.shape, expected.stride(), expected.dtype)
+    weighed(results).backward()
+    assert all(leaf.grad.is_meta and leaf.grad.shape == leaf.shape for leaf in meta.leaves)

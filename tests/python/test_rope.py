@@ -111,8 +111,13 @@ def test_refusals(device):
         tigon.ops.rope(q, q, cos[..., :15], sin[..., :15], interleaved=True)
     with pytest.raises(NotImplementedError, match="no gradients of cos and sin"):
         tigon.ops.rope(q, q, cos.requires_grad_(), sin)
+    cos, sin = tables(2, 5, 16, device, torch.float32)
+    with pytest.raises(ValueError, match=r"cos is \[2, 4, 16\] for q of batch 2 and seq 5"):
+        tigon.ops.rope(q, q, cos[:, :4], sin[:, :4])
+    with pytest.raises(ValueError, match=r"cos is \[5, 2, 16\].*expected a row per token, \[1 or 2, 5, rotary\]"):
+        tigon.ops.rope(q, q, cos.transpose(0, 1), sin.transpose(0, 1))
     with pytest.raises(ValueError, match="'cos' has the wrong number of rows"):
-        tigon.ops.rope(q, q, cos[:, :4].detach(), sin[:, :4])
+        tigon.ops.rope(q, q, cos[0, :4], sin[0, :4])
 
 
 @pytest.mark.parametrize("seq_first", [True, False])

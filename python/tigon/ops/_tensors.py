@@ -19,6 +19,14 @@ def as_parameter(parameter: torch.Tensor | None, x: torch.Tensor) -> torch.Tenso
     return parameter.to(statistic_dtype(x))
 
 
+def autocast_dtype(t: torch.Tensor) -> torch.dtype | None:
+    """The type that autocast gives to a matrix product of ``t``, or None where it changes nothing."""
+    kind = t.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind) or t.dtype == torch.float64:
+        return None  # torch does not answer for the meta device, where it casts nothing
+    return torch.get_autocast_dtype(kind)
+
+
 def require_shape(op: str, name: str, t: torch.Tensor, expected: torch.Size, meaning: str) -> None:
     """Kernels see leading dimensions merged into one, and would pair the rows of [2, 3, …] and [3, 2, …]."""
     if t.shape != expected:

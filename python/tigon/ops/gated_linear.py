@@ -11,7 +11,7 @@ from tigon import _native
 from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
 from tigon.ops._ownership import ONE_VARIABLE, holders
 from tigon.ops._route import is_plain_call
-from tigon.ops._tensors import empty_rows, require_shape
+from tigon.ops._tensors import autocast_dtype, empty_rows, require_shape
 from tigon.ops.gated import geglu, gelu_number, swiglu
 
 _SMALLEST_TILE_BYTES = 16 << 20  # below, launches would take longer than the products
@@ -80,9 +80,7 @@ def _gated_linear(
 
 
 def _type_of_linear(weight: torch.Tensor) -> torch.dtype:
-    kind = weight.device.type
-    casts = torch.is_autocast_enabled(kind) and weight.dtype != torch.float64
-    return torch.get_autocast_dtype(kind) if casts else weight.dtype
+    return autocast_dtype(weight) or weight.dtype
 
 
 def _halves(a: torch.Tensor, b: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -23,7 +23,7 @@ from tigon.ops._loss import (
 )
 from tigon.ops._route import is_plain_call, is_recorded
 from tigon.ops._scale import scale_, scaled
-from tigon.ops._tensors import as_parameter, empty_rows, statistic_dtype
+from tigon.ops._tensors import as_parameter, autocast_dtype, empty_rows, statistic_dtype
 
 
 def linear_cross_entropy(
@@ -80,13 +80,9 @@ def _present(t: torch.Tensor | None) -> torch.Tensor:
 def _cast_like_linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    kind = x.device.type
-    if not torch.is_autocast_enabled(kind):
-        return x, weight, bias
-    dtype = torch.get_autocast_dtype(kind)
-
     def cast(t: torch.Tensor) -> torch.Tensor:
-        return t if t.dtype == torch.float64 else t.to(dtype)
+        dtype = autocast_dtype(t)
+        return t if dtype is None else t.to(dtype)
 
     return cast(x), cast(weight), None if bias is None else cast(bias)
 

@@ -39,6 +39,8 @@ def rope(
         raise NotImplementedError("tigon.ops.rope has no gradients of cos and sin: pass them detached")
     if unsqueeze_dim == 2:
         q, k = q.transpose(1, 2), None if k is None else k.transpose(1, 2)
+    if cos.dim() == 3:
+        _check_rows(cos, q)
     positions = None
     if cos.dim() == 2:
         if position_ids is None:
@@ -53,6 +55,16 @@ def rope(
     if unsqueeze_dim == 2:
         q_out, k_out = q_out.transpose(1, 2), None if k_out is None else k_out.transpose(1, 2)
     return q_out, k_out
+
+
+def _check_rows(cos: torch.Tensor, q: torch.Tensor) -> None:
+    """Kernels see the rows of [seq, batch, …] as those of [batch, seq, …], and would give them to other tokens."""
+    batch, _, seq, _ = q.shape
+    if cos.shape[1] != seq or cos.shape[0] not in (1, batch):
+        raise ValueError(
+            f"cos is {list(cos.shape)} for q of batch {batch} and seq {seq}: expected a row per token, "
+            f"[1 or {batch}, {seq}, rotary], or [positions, rotary]"
+        )
 
 
 def _first_half(table: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Patches a family: all its models through their classes, or one model through its instances."""
 
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -84,15 +85,36 @@ def _patch_loss(layout: Layout, model: nn.Module | None) -> None:
 
 
 def _replace_method(owner: type[nn.Module], model: nn.Module | None, name: str, method: Any) -> None:
-    """On the class, or on every instance of it within ``model``."""
+    """On the class, or on every instance of it within ``model`` whose method is the class's own."""
     method.__name__ = name  # pickle stores a bound method by its name, and so finds the class's own
     if model is None:
         _patches.replace(owner, name, method)
         return
+    others = set()
     for module in _instances(owner, model):
+        if _is_somebody_elses(module, owner, name):
+            others.add(type(module).__name__)
+            continue
         # Accelerate hooks a module by wrapping its forward, and keeps the inner one as _old_forward.
         slot = "_old_forward" if name == "forward" and hasattr(module, "_hf_hook") else name
         _patches.replace(module, slot, types.MethodType(method, module))
+    for kind in sorted(others):
+        warnings.warn(
+            f"{kind} has a {name} of its own, which is left as it is. Patch a model before its {name} is changed, or all "
+            f"models of the family (without a model) to replace the {owner.__name__}.{name} that a subclass may call.",
+            stacklevel=2,
+        )
+
+
+def _is_somebody_elses(module: nn.Module, owner: type[nn.Module], name: str) -> bool:
+    """Whether a subclass, or somebody who wrapped this instance's method, computes more than we know of."""
+    if getattr(type(module), name) is not getattr(owner, name):
+        return True
+    if name not in vars(module) or _patches.is_replaced(module, name) or hasattr(module, "_hf_hook"):
+        return False
+    # Accelerate leaves the class's own behind when it takes its hook away.
+    function = getattr(vars(module)[name], "__func__", None)
+    return function not in (getattr(owner, name), _patches.original(owner, name))
 
 
 def _instances(owner: type[nn.Module], model: nn.Module) -> list[nn.Module]:

@@ -15,5 +15,5 @@ def is_bare(layer: nn.Module, ignores: Callable[[Any], bool] = lambda hook: Fals
         and not (layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
         and all(map(ignores, layer._forward_hooks.values()))
         and not nn_module._has_any_global_hook()
-        and not hasattr(layer.weight, "ds_id")
+        and not hasattr(getattr(layer, "weight", None), "ds_id")
     )

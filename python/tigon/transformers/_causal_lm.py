@@ -69,7 +69,11 @@ def _has_standard_loss(model: Any) -> bool:
 def _has_linear_head(head: nn.Module) -> bool:
     if linear_head(head) is not None:
         return True
-    _say_once(f"lm_head is a {type(head).__name__}, not a plain linear layer: the loss is computed from full logits.")
+    if not torch.compiler.is_compiling():  # logging would break the graph
+        _say_once(
+            f"lm_head, a {type(head).__name__} with a {type(getattr(head, 'weight', None)).__name__}, is not a plain linear "
+            "layer: the loss is computed from full logits."
+        )
     return False
 
 
@@ -101,7 +105,7 @@ def _forward_without_logits(
             output_router_logits = config.output_router_logits
         kwargs["output_router_logits"] = output_router_logits
     head_weight = None
-    if inputs["input_ids"] is not None and inputs["inputs_embeds"] is None:
+    if inputs["input_ids"] is not None and inputs["inputs_embeds"] is None and _only_embeds(model.model, layout):
         table = tied_table(model, linear_head(model.lm_head))
         if table is not None:
             inputs["inputs_embeds"], head_weight = tied_embedding(
@@ -148,6 +152,15 @@ def _forward_without_logits(
         output = TigonCausalLMOutputWithPast(**common)
     as_output = config.return_dict if return_dict is None else return_dict
     return output if as_output else output.to_tuple()
+
+
+def _only_embeds(base: nn.Module, layout: Layout) -> bool:
+    """Whether nobody looks at the base model's input_ids but Hugging Face's forward, which takes their embedding instead."""
+    return (
+        type(base).forward.__module__ == layout.module.__name__
+        and "forward" not in vars(base)
+        and not (base._forward_pre_hooks_with_kwargs or base._forward_hooks_with_kwargs)
+    )
 
 
 def _router_loss(model: Any, layout: Layout, outputs: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:

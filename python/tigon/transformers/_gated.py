@@ -48,7 +48,10 @@ def gated_projection(
 
 
 def _gate(activation: nn.Module | Gate) -> Gate | None:
-    return activation if isinstance(activation, tuple) else _GATE_OF.get(type(activation).__name__)
+    """The op of an activation, or None where there is none, or where calling it is more than that."""
+    if isinstance(activation, tuple):
+        return activation
+    return _GATE_OF.get(type(activation).__name__) if is_bare(activation) else None
 
 
 def _call(op: str, *arguments: Any) -> torch.Tensor:

@@ -57,12 +57,13 @@ def _active_copy(head: Any) -> Any:
 
 
 def _is_whole_when_called(layer: nn.Linear) -> bool:
-    """Whether the weight is an ordinary tensor during the layer's call. One split by tensor parallelism never is."""
-    if not hasattr(layer.weight, "device_mesh"):
+    """Whether the weight is an ordinary tensor during the layer's call. One split by tensor parallelism never is, nor one
+    that torchao has quantised, which it puts into the layer as a tensor of another class."""
+    if not hasattr(layer.weight, "__tensor_flatten__"):
         return True
     from torch.distributed.fsdp import FSDPModule
 
-    return isinstance(layer, FSDPModule)
+    return hasattr(layer.weight, "device_mesh") and isinstance(layer, FSDPModule)
 
 
 def _call_as(module: nn.Module, function: Callable[..., Any], *args: Any) -> Any:

@@ -1,5 +1,6 @@
 """The loss of a causal language model as Hugging Face defines it, from logits."""
 
+import math
 from typing import Any, cast
 
 import torch
@@ -13,10 +14,12 @@ def shifted_labels(
 ) -> torch.Tensor:
     """For each position the token after it: [batch, seq], on the device of ``like`` [batch, seq, …].
 
-    ``shift_labels`` are that already; else they are ``labels`` moved by one, with nothing to predict at the end.
+    ``shift_labels`` are that already, or flat; else they are ``labels`` moved by one, with nothing to predict at the end.
     """
     if shift_labels is None:
         shift_labels = nn.functional.pad(cast(torch.Tensor, labels), (0, 1), value=ignore_index)[..., 1:]
+    elif shift_labels.dim() == 1 and len(shift_labels) == math.prod(like.shape[:-1]):
+        shift_labels = shift_labels.view(like.shape[:-1])
     if shift_labels.shape != like.shape[:-1]:
         raise ValueError(
             f"labels of shape {tuple(shift_labels.shape)} for {tuple(like.shape[:-1])} positions: expected one per position. "

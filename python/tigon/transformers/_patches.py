@@ -26,6 +26,7 @@ _patched_instances: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
 
 def replace(owner: Owner, name: str, value: Any) -> None:
     """Sets an attribute and remembers what was there before the first replacement."""
+    _follow_accelerate(owner)
     kept = vars(owner).get(_KEPT)
     if kept is None:
         kept = {}
@@ -39,6 +40,12 @@ def replace(owner: Owner, name: str, value: Any) -> None:
     kept[name] = before, vars(owner)[name]
 
 
+def is_replaced(owner: Owner, name: str) -> bool:
+    """Whether ``replace`` has set the attribute."""
+    _follow_accelerate(owner)
+    return name in vars(owner).get(_KEPT, {})
+
+
 def original(owner: Owner, name: str) -> Any:
     """The attribute as it was before any replacement; for an instance without its own, its class's."""
     kept = vars(owner).get(_KEPT, {})
@@ -50,6 +57,7 @@ def original(owner: Owner, name: str) -> Any:
 
 def restore(owner: Owner) -> None:
     """Puts back everything that was replaced on ``owner``."""
+    _follow_accelerate(owner)
     for name, (before, replacement) in vars(owner).get(_KEPT, {}).items():
         if vars(owner).get(name) != replacement:
             warnings.warn(
@@ -63,6 +71,21 @@ def restore(owner: Owner) -> None:
             setattr(owner, name, before)
     if _KEPT in vars(owner):
         delattr(owner, _KEPT)
+
+
+def _follow_accelerate(owner: Owner) -> None:
+    """Accelerate moves forward to _old_forward when it hooks a module, and back when it takes the hook away."""
+    kept = vars(owner).get(_KEPT, {})
+    for name, now in (("forward", "_old_forward"), ("_old_forward", "forward")):
+        if name not in kept or now in kept:
+            continue
+        before, replacement = kept[name]
+        if vars(owner).get(name) == replacement or vars(owner).get(now) != replacement:
+            continue
+        if before is _Absent:  # there has to be an _old_forward while there is a hook
+            before = types.MethodType(original(type(owner), name), owner)
+        del kept[name]
+        kept[now] = before, replacement
 
 
 def restore_model(model: nn.Module) -> None:

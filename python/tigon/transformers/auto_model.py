@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from torch import nn
 from transformers import AutoModelForCausalLM
 
 from tigon.transformers.monkey_patch import accepted_arguments, apply_tigon
@@ -33,6 +32,7 @@ def _take_switches(kwargs: dict[str, Any]) -> dict[str, bool]:
     return {name: kwargs.pop(name) for name in names & kwargs.keys()}
 
 
-def _patched(model: nn.Module, switches: dict[str, bool]) -> nn.Module:
-    apply_tigon(model, **switches)
-    return model
+def _patched(loaded: Any, switches: dict[str, bool]) -> Any:
+    """``loaded`` is a model, or with output_loading_info a model and what was found in its files."""
+    apply_tigon(loaded[0] if isinstance(loaded, tuple) else loaded, **switches)
+    return loaded

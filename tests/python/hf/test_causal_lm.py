@@ -51,6 +51,17 @@ def test_shift_labels_are_taken_as_they_are(pair):
     assert_same_step(pair, **inputs, shift_labels=shifted)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_shift_labels_may_be_flat(fused):
+    model = tiny_model("llama")
+    patched = copy.deepcopy(model)
+    tt.apply_tigon_to_llama(cross_entropy=not fused, fused_linear_cross_entropy=fused, model=patched)
+    inputs = batch()
+    assert_same_step((model, patched), **inputs, shift_labels=inputs["labels"].flatten())
+    with pytest.raises(ValueError, match=r"\(23,\) for \(2, 12\) positions"):
+        patched(**inputs, shift_labels=inputs["labels"].flatten()[1:])
+
+
 def test_shift_labels_alone_are_labels_enough(pair):
     inputs = batch()
     labels = inputs.pop("labels")

@@ -105,6 +105,46 @@ def test_a_head_that_is_not_a_plain_linear_layer():
     assert got.logits is not None
 
 
+class Quantised(torch.Tensor):
+    """As torchao's weights: of a class of its own inside an ordinary nn.Linear, able to multiply and not much else."""
+
+    @staticmethod
+    def __new__(cls, numbers, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=scale.dtype)
+
+    def __init__(self, numbers, scale):
+        self.numbers, self.scale = numbers, scale
+
+    def __tensor_flatten__(self):
+        return ["numbers", "scale"], None
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.nn.functional.linear:
+            x, weight, *_ = args
+            return x @ (weight.numbers * weight.scale).T
+        return super().__torch_function__(function, types, args, kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].numbers, args[0].scale)
+        raise NotImplementedError(f"{function} of a quantised weight")
+
+
+def test_a_quantised_head():
+    model = tiny_model("llama")
+    scale = model.lm_head.weight.abs().max() / 127
+    numbers = (model.lm_head.weight / scale).round().to(torch.int8)
+    model.lm_head.weight = torch.nn.Parameter(Quantised(numbers, scale.detach()), requires_grad=False)
+    expected, expected_gradients = loss_and_gradients(model, **batch())
+    tt.apply_tigon(model)
+    got, gradients = loss_and_gradients(model, **batch())
+    assert got.logits is not None
+    torch.testing.assert_close(got.loss, expected.loss)
+    assert gradients.keys() == expected_gradients.keys()
+
+
 def test_a_head_with_a_bias():
     model = tiny_model("llama")
     model.lm_head = torch.nn.Linear(32, 96)

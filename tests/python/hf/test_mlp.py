@@ -83,6 +83,20 @@ def test_hooks_of_the_projection_run(kind, fused):
     assert len(fused) == len(handles)
 
 
+@pytest.mark.parametrize("family", ["llama", "phi3", "gemma", "mixtral"])
+def test_hooks_of_the_activation_run(family):
+    """They may change what it gives, as those that make activations sparse do."""
+    model, patched = both(family)
+    for m in (model, patched):
+        for module in m.modules():
+            if hasattr(module, "act_fn") or hasattr(module, "activation_fn"):
+                activation = getattr(module, "act_fn", None) or module.activation_fn
+                activation.register_forward_hook(lambda _, inputs, output: output * (output.abs() > 0.05))
+    unhooked, _ = loss_and_gradients(both(family)[1], **batch())
+    assert_same(model, patched)
+    assert patched(**batch()).loss != unhooked.loss
+
+
 def test_a_projection_of_another_kind(fused):
     class Doubling(nn.Linear):
         def forward(self, x):

@@ -47,6 +47,15 @@ def test_adapters(name, when):
     assert (got.logits is None) == (name != "adapted head")  # LoRA on the head needs its logits
 
 
+@pytest.mark.parametrize("name", ["mlp", "trained head", "adapted head"])
+def test_compiles_whole(name):
+    model = with_adapters(tiny_model("llama", mlp_bias=False), name)
+    patched = copy.deepcopy(model)
+    tt.apply_tigon(patched)
+    patched.compile(fullgraph=True, backend="aot_eager")
+    assert_same_step(model, patched)
+
+
 @pytest.mark.parametrize("name", ["trained head", "trained norm"])
 def test_trained_copies_are_used(name):
     model = with_adapters(tiny_model("llama"), name)

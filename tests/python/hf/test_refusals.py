@@ -133,3 +133,6 @@ def test_auto_model(tmp_path):
     assert loaded.dtype == torch.bfloat16
     assert "forward" not in vars(loaded.model.layers[0].mlp)
     assert "forward" in vars(loaded)
+    loaded, found = tt.AutoTigonForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert "forward" in vars(loaded)
+    assert not found["missing_keys"]

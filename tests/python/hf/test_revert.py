@@ -108,6 +108,57 @@ def test_each_switch_touches_one_place(switch, owner):
     assert changed == [owner]
 
 
+def test_what_a_subclass_computes_is_kept():
+    """By a patch of one model, with a warning; one of all models serves what the subclass calls of Hugging Face's."""
+
+    class Halved(modeling_llama.LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            output = super().forward(*args, **kwargs)
+            output.loss = output.loss / 2
+            return output
+
+    class Nothing(modeling_llama.LlamaRMSNorm):
+        def forward(self, hidden_states):
+            return torch.zeros_like(hidden_states)
+
+    model = tiny_model("llama")
+    whole = model(**batch()).loss
+    model.__class__ = Halved
+    with pytest.warns(UserWarning, match=r"Halved has a forward of its own.*the LlamaForCausalLM\.forward that a"):
+        tt.apply_tigon(model)
+    assert "forward" in vars(model.model.norm)
+    torch.testing.assert_close(model(**batch()).loss, whole / 2)
+    tt.apply_tigon_to_llama()
+    output = model(**batch())
+    assert output.logits is None
+    torch.testing.assert_close(output.loss, whole / 2)
+    tt.revert_tigon()
+    model = tiny_model("llama")
+    model.model.norm.__class__ = Nothing
+    with pytest.warns(UserWarning, match="Nothing has a forward of its own"):
+        tt.apply_tigon(model)
+    assert (model(batch()["input_ids"]).logits == 0).all()
+
+
+def test_what_others_made_of_a_model_is_kept():
+    """Accelerate's mixed precision wraps forward in this way."""
+    model = tiny_model("llama")
+    whole = model(**batch()).loss
+    original = model.forward
+
+    def halved(**inputs):
+        output = original(**inputs)
+        output.loss = output.loss / 2
+        return output
+
+    model.forward = halved
+    with pytest.warns(UserWarning, match="LlamaForCausalLM has a forward of its own.*Patch a model before its"):
+        tt.apply_tigon(model)
+    torch.testing.assert_close(model(**batch()).loss, whole / 2)
+    tt.revert_tigon(model)
+    assert model.forward is halved
+
+
 def test_torch_is_not_touched():
     before = torch.nn.functional.cross_entropy
     tt.apply_tigon_to_llama(cross_entropy=True, fused_linear_cross_entropy=False)
@@ -149,6 +200,33 @@ def test_a_later_change_by_somebody_else_is_kept_and_told():
     with pytest.warns(UserWarning, match="forward of LlamaForCausalLM was replaced again"):
         tt.revert_tigon(model)
     assert model.forward is mine
+
+
+@pytest.mark.parametrize("patched", ["before", "during", "both"])
+@pytest.mark.parametrize("reverted", ["during", "after"])
+def test_hooks_of_accelerate_come_and_go(patched, reverted):
+    hooks = pytest.importorskip("accelerate.hooks")
+    model = tiny_model("llama")
+    expected = model(**batch()).logits
+    if patched != "during":
+        tt.apply_tigon(model)
+    for module in (model, model.model.norm):
+        hooks.add_hook_to_module(module, hooks.ModelHook())
+    if patched != "before":
+        tt.apply_tigon(model)
+    assert model(**batch()).logits is None
+    if reverted == "during":
+        tt.revert_tigon(model)
+        assert torch.equal(model(**batch()).logits, expected)
+    for module in (model, model.model.norm):
+        hooks.remove_hook_from_module(module)
+    if reverted == "after":
+        assert model(**batch()).logits is None
+        tt.revert_tigon(model)
+    assert torch.equal(model(**batch()).logits, expected)
+    assert not [m for m in model.modules() if "_tigon_replaced" in vars(m)]
+    tt.apply_tigon(model)
+    assert model(**batch()).logits is None
 
 
 def test_models_are_not_kept_alive():

@@ -91,7 +91,21 @@ def untied(model):
     model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
 
 
-@pytest.mark.parametrize("change", [frozen, hooked, untied])
+def ids_are_watched(model):
+    model.model.register_forward_pre_hook(
+        lambda module, args, named: (args, {**named, "input_ids": named["input_ids"].flip(1)}), with_kwargs=True
+    )
+
+
+def ids_are_used_otherwise(model):
+    class Flipping(type(model.model)):
+        def forward(self, input_ids=None, **named):
+            return super().forward(input_ids=input_ids.flip(1), **named)
+
+    model.model.__class__ = Flipping
+
+
+@pytest.mark.parametrize("change", [frozen, hooked, untied, ids_are_watched, ids_are_used_otherwise])
 def test_where_it_is_left_alone(change, tied):
     model, patched = both()
     for m in (model, patched):
