@@ -139,3 +139,25 @@ def test_meta_tensors(name, autocast):
         assert (got.shape, got.stride(), got.dtype) == (expected.shape, expected.stride(), expected.dtype)
     weighed(results).backward()
     assert all(leaf.grad.is_meta and leaf.grad.shape == leaf.shape for leaf in meta.leaves)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("frozen", [(), (0,), (1,)], ids=["all", "frozen input", "frozen head"])
+def test_flops_of_the_fused_loss_are_counted(reduction, frozen, device):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x, head = torch.randn(2, 3, 16, device=device), torch.randn(40, 16, device=device)
+    target = torch.randint(40, (2, 3), device=device)
+    leaves = [t.requires_grad_(i not in frozen) for i, t in enumerate((x, head))]
+
+    def flops(loss_of):
+        with FlopCounterMode(display=False) as counter:
+            loss_of(*leaves).sum().backward()
+        return counter.get_total_flops()
+
+    plain = flops(
+        lambda x, w: torch.nn.functional.cross_entropy((x @ w.T).flatten(0, 1), target.flatten(), reduction=reduction)
+    )
+    assert plain == 2 * (3 - len(frozen)) * 6 * 16 * 40
+    again = 2 * 6 * 16 * 40 if reduction == "none" else 0  # backward makes the logits anew
+    assert flops(lambda x, w: tigon.ops.linear_cross_entropy(x, w, target, reduction=reduction)) == plain + again

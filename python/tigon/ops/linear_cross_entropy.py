@@ -1,8 +1,10 @@
 """Cross entropy of a linear layer's output without its logits."""
 
+import math
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from tigon import _native
 from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
@@ -241,3 +243,20 @@ def _watched_gradients(ctx: Any, dloss: torch.Tensor | None, *_: Any) -> Gradien
 
 
 torch.library.register_autograd("tigon::linear_cross_entropy", _watched_gradients, setup_context=_save_watched)
+
+
+# For FlopCounterMode: the product that gives logits, and one for each of the gradients of x and weight that come out (those
+# that do not are empty).
+@register_flop_formula(torch.ops.tigon.linear_cross_entropy)
+def _flops(x: torch.Size, weight: torch.Size, *_: Any, out_shape: Any) -> int:
+    return _product_flops(x, weight, out_shape[4:6])
+
+
+@register_flop_formula(torch.ops.tigon.linear_cross_entropy_backward)
+def _backward_flops(_: torch.Size, x: torch.Size, weight: torch.Size, *__: Any, out_shape: Any) -> int:
+    return _product_flops(x, weight, out_shape[:2])
+
+
+def _product_flops(x: torch.Size, weight: torch.Size, gradients: tuple[torch.Size, ...]) -> int:
+    products = 1 + sum(math.prod(shape) > 0 for shape in gradients)
+    return 2 * products * math.prod(x) * weight[0]
