@@ -15,6 +15,7 @@
 
 #include "backend/cpu/gemm.hpp"
 #include "tigon/memory/arena.hpp"
+#include "tigon/ops/attention.hpp"
 
 namespace tigon::test {
 namespace {
@@ -29,7 +30,9 @@ void look(int, siginfo_t*, void* context) {
   if (at < stack_begin || at >= stack_end) off_the_stack = off_the_stack + 1;
 }
 
-TEST(Signals, FindAStackWhileProductsRun) {
+// Runs the work for a while under signals, and expects all of them to find the thread's stack.
+template <class Work>
+void expect_a_stack_during(const Work& work) {
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_getattr_np(pthread_self(), &attributes), 0);
   void* begin = nullptr;
@@ -38,6 +41,8 @@ TEST(Signals, FindAStackWhileProductsRun) {
   (void)pthread_attr_destroy(&attributes);
   stack_begin = reinterpret_cast<uintptr_t>(begin);
   stack_end = stack_begin + bytes;
+  signals = 0;
+  off_the_stack = 0;
 
   static std::array<std::byte, 1 << 16> memory;
   stack_t own{}, stack_before{};
@@ -57,16 +62,26 @@ TEST(Signals, FindAStackWhileProductsRun) {
     }
   });
 
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
+  while (std::chrono::steady_clock::now() < until) work();
+  sender.request_stop();
+  sender.join();
+  (void)sigaction(SIGALRM, &action_before, nullptr);
+  (void)sigaltstack(&stack_before, nullptr);
+  EXPECT_GT(signals, 0);
+  EXPECT_EQ(off_the_stack, 0) << "of " << signals;
+}
+
+TEST(Signals, FindAStackWhileProductsRun) {
   HeapArena heap;
   const Context ctx{.threads = 1, .memory = &heap};
   std::vector<float> a(256 * 256, 1.0f), b(256 * 256, 1.0f), c(256 * 256);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(400);
-  while (std::chrono::steady_clock::now() < until) {
+  const auto at = [](std::vector<float>& v, int64_t rows, int64_t columns) {
+    return Tensor::contiguous(v.data(), DType::f32, {rows, columns});
+  };
+  expect_a_stack_during([&] {
     for (const int64_t m : {16, 64, 256}) {
       for (const bool transposed : {false, true}) {
-        const auto at = [](std::vector<float>& v, int64_t rows, int64_t columns) {
-          return Tensor::contiguous(v.data(), DType::f32, {rows, columns});
-        };
         cpu::gemm(ctx, {.a = transposed ? at(a, 128, m) : at(a, m, 128),
                         .b = at(b, 256, 128),
                         .c = at(c, m, 256),
@@ -74,13 +89,23 @@ TEST(Signals, FindAStackWhileProductsRun) {
                         .b_transposed = true});
       }
     }
-  }
-  sender.request_stop();
-  sender.join();
-  (void)sigaction(SIGALRM, &action_before, nullptr);
-  (void)sigaltstack(&stack_before, nullptr);
-  EXPECT_GT(signals, 0);
-  EXPECT_EQ(off_the_stack, 0) << "of " << signals;
+  });
+}
+
+TEST(Signals, FindAStackWhileAttentionRuns) {
+  HeapArena heap;
+  const Context ctx{.threads = 1, .memory = &heap};
+  std::vector<float> q(128 * 4 * 64, 0.1f), k = q, v = q, o = q, lse(4 * 128);
+  const auto at = [](std::vector<float>& values) {
+    return Tensor::contiguous(values.data(), DType::f32, {1, 128, 4, 64});
+  };
+  expect_a_stack_during([&] {
+    ops::attention_forward(ctx, {.q = at(q),
+                                 .k = at(k),
+                                 .v = at(v),
+                                 .o = at(o),
+                                 .lse = Tensor::contiguous(lse.data(), DType::f32, {1, 4, 128})});
+  });
 }
 
 }  // namespace
