@@ -126,7 +126,15 @@ void destroy_graph(Device, void* graph) noexcept { (void)cudaGraphExecDestroy(st
 
 int compiled_capability() {
   cudaFuncAttributes attributes{};
-  check(cudaFuncGetAttributes(&attributes, nothing_kernel), "device cuda");
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, nothing_kernel);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    (void)cudaGetLastError();
+    throw Error(ErrorCode::unsupported, {.where = "device cuda",
+                                         .what = "this build of Tigon has no code for the GPU",
+                                         .fix = "Build it for all of them (./scripts/build cuda), or set "
+                                                "CMAKE_CUDA_ARCHITECTURES to native on this machine."});
+  }
+  check(status, "device cuda");
   return attributes.ptxVersion;
 }
 
