@@ -98,8 +98,11 @@ __device__ __forceinline__ void finish_token(const LossBatch& batch, const Token
   int64_t predicted = -1;
   if (batch.counts(y)) {
     const RowStats stats = batch.stats[i];
-    const double lse = static_cast<double>(stats.soft.shift()) + log(static_cast<double>(stats.soft.sum));
-    double entropy = (1.0 - batch.smoothing) * batch.weight_of(y) * (lse - static_cast<double>(stats.target));
+    // Not lse − target: beside a large shift lse has no room for the logarithm.
+    const auto shift = static_cast<double>(stats.soft.shift());
+    const double log_sum = log(static_cast<double>(stats.soft.sum)), lse = shift + log_sum;
+    double entropy =
+        (1.0 - batch.smoothing) * batch.weight_of(y) * (log_sum + (shift - static_cast<double>(stats.target)));
     if (batch.smoothing > 0) {
       entropy += batch.smoothing / static_cast<double>(batch.vocab) *
                  (lse * batch.factors->class_weight_sum - static_cast<double>(stats.weighted));
