@@ -1,5 +1,7 @@
 #include "ops/check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -246,18 +248,12 @@ void Check::check_indices(const char* name, const Tensor& t, int64_t limit, cons
 }
 
 void Check::finite(const char* name, double value) const {
-  if (!std::isfinite(value)) fail(quoted(name) + " is not finite", "a number", std::to_string(value));
+  if (!std::isfinite(value)) fail(quoted(name) + " is not finite", "a number", fmt::format("{}", value));
 }
 
 void Check::in_range(const char* name, double value, double low, double high) const {
   if (!(value >= low && value <= high)) {  // also catches NaN
-    const auto text = [](double number) {
-      std::string digits = std::to_string(number);
-      digits.erase(digits.find_last_not_of('0') + 1);
-      if (digits.ends_with('.')) digits.pop_back();
-      return digits;
-    };
-    fail(quoted(name) + " is out of range", text(low) + " to " + text(high), text(value));
+    fail(quoted(name) + " is out of range", fmt::format("{} to {}", low, high), fmt::format("{}", value));
   }
 }
 

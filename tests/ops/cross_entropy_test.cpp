@@ -280,6 +280,7 @@ TEST_F(CrossEntropyFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.options.label_smoothing = static_cast<double>(kNan); }, "'label_smoothing' is out of range");
   refuse([](auto& a) { a.options.z_loss = static_cast<double>(kInfinity); }, "'z_loss' is not finite");
   refuse([](auto& a) { a.options.softcap = -1; }, "'softcap' is out of range");
+  refuse([](auto& a) { a.options.softcap = 1e-40; }, "'softcap' is out of range; expected 1e-30 to 1e+30, got 1e-40");
   refuse([](auto& a) { a.options.reduction = static_cast<ops::Reduction>(9); }, "'reduction' is out of range");
   expect_error([&] { ops::cross_entropy_backward(ctx, backward({})); }, ErrorCode::invalid_argument,
                "'dloss' is missing");
