@@ -66,6 +66,12 @@ TEST_F(RmsnormFixture, WorksInPlaceAndOnNoRows) {
   EXPECT_NEAR(x[3], 4.0f, 1e-5f);
   args.x.sizes[0] = args.y.sizes[0] = 0;
   ops::rmsnorm_forward(ctx, args);
+  // One row, whose distance to the next is nobody's.
+  x.assign(12, 1.0f);
+  args.x.sizes[0] = args.y.sizes[0] = 1;
+  args.y.strides[0] = 999;
+  ops::rmsnorm_forward(ctx, args);
+  EXPECT_NEAR(x[3], 4.0f, 1e-5f);
   // No columns, with the strides that a product of sizes gives: nothing is shared, because nothing is there.
   args.weight = {};
   for (Tensor* t : {&args.x, &args.y}) {
