@@ -115,7 +115,7 @@ void Check::any_shape(const char* name, const Tensor& t) const {
   // Sizes and extent must be countable before anything multiplies them.
   const std::span<const int64_t> t_sizes(t.sizes, static_cast<size_t>(t.rank));
   (void)checked_bytes(op_, t.dtype, t_sizes);
-  int64_t extent = 1;
+  int64_t extent = 1, product = 1;
   for (int d = 0; d < t.rank; ++d) {
     int64_t reach = 0;
     if (t.strides[d] < 0 || __builtin_mul_overflow(std::max<int64_t>(0, t.sizes[d] - 1), t.strides[d], &reach) ||
@@ -123,6 +123,9 @@ void Check::any_shape(const char* name, const Tensor& t) const {
       fail(quoted(name) + " has an impossible stride in dimension " + std::to_string(d),
            "not negative, and inside the address space", std::to_string(t.strides[d]));
     }
+    // Also where another size is 0: scratch may follow from this one alone.
+    if (__builtin_mul_overflow(product, std::max<int64_t>(1, t.sizes[d]), &product) || product > kLargestExtent)
+      fail(quoted(name) + " has impossible sizes", "a product inside the address space", shape_string(t));
   }
   if (t.device != ctx_.device) {
     fail(quoted(name) + " is on the wrong device", to_string(ctx_.device), to_string(t.device));
