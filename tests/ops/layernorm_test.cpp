@@ -146,7 +146,7 @@ TEST_F(LayernormFixture, BadArgumentsAreNamed) {
   bad.dbias = bad.dweight;
   expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'dweight' overlaps 'dbias'");
   bad = backward;
-  bad.dx.data = bad.rstd.data;
+  bad.rstd.data = bad.dx.data;  // not the other way round: dx is longer, and mean may lie beyond rstd
   expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'dx' overlaps 'rstd'");
   bad = backward;
   bad.mean = {};
