@@ -110,7 +110,7 @@ typedef struct tigon_cross_entropy_options {
   int64_t ignore_index;
   double label_smoothing; /* s */
   double z_loss;          /* z */
-  double softcap;         /* 0: none */
+  double softcap;         /* 0: none; else from 1e-30 to 1e30 */
   int32_t reduction;      /* tigon_reduction */
 } tigon_cross_entropy_options;
 #define TIGON_CROSS_ENTROPY_OPTIONS_INIT \

@@ -26,7 +26,7 @@ constexpr int64_t kLargestBlock = int64_t{1} << 56;
 
 [[noreturn]] void throw_no_machine(std::string_view name, int64_t bytes) {
   throw Error(ErrorCode::out_of_memory, {.where = std::string(name),
-                                         .what = "no machine has a block of " + human_bytes(bytes),
+                                         .what = "no machine has " + human_bytes(bytes) + " of memory",
                                          .fix = "Use a smaller shape."});
 }
 
@@ -71,6 +71,7 @@ HostMemory::~HostMemory() {
 
 Allocation MeasureArena::take(std::string_view name, int64_t bytes, MemoryClass memory_class) {
   check_size(name, bytes);
+  check_size(name, ledger_.live_bytes() + bytes);  // all of them together: the ledger adds them up
   const int64_t id = ledger_.record_birth(name, bytes, memory_class);
   void* address = reinterpret_cast<void*>(next_address_);  // NOLINT: never dereferenced
   next_address_ += static_cast<uintptr_t>(align_up(std::max<int64_t>(1, bytes)));

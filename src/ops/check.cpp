@@ -1,5 +1,7 @@
 #include "ops/check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -25,8 +27,12 @@ std::pair<uintptr_t, uintptr_t> byte_range(const Tensor& t) {
 }
 
 bool same_layout(const Tensor& a, const Tensor& b) {
-  return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
-         std::equal(a.strides, a.strides + a.rank, b.strides);
+  if (a.data != b.data || a.dtype != b.dtype || a.rank != b.rank) return false;
+  for (int d = 0; d < a.rank; ++d) {
+    if (a.sizes[d] != b.sizes[d]) return false;
+    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;  // one element's stride may be anything
+  }
+  return true;
 }
 
 // Bytes from the first to one past the last element, counting only dimensions that do not step by multiples of period.
@@ -109,7 +115,7 @@ void Check::any_shape(const char* name, const Tensor& t) const {
   // Sizes and extent must be countable before anything multiplies them.
   const std::span<const int64_t> t_sizes(t.sizes, static_cast<size_t>(t.rank));
   (void)checked_bytes(op_, t.dtype, t_sizes);
-  int64_t extent = 1;
+  int64_t extent = 1, product = 1;
   for (int d = 0; d < t.rank; ++d) {
     int64_t reach = 0;
     if (t.strides[d] < 0 || __builtin_mul_overflow(std::max<int64_t>(0, t.sizes[d] - 1), t.strides[d], &reach) ||
@@ -117,6 +123,9 @@ void Check::any_shape(const char* name, const Tensor& t) const {
       fail(quoted(name) + " has an impossible stride in dimension " + std::to_string(d),
            "not negative, and inside the address space", std::to_string(t.strides[d]));
     }
+    // Also where another size is 0: scratch may follow from this one alone.
+    if (__builtin_mul_overflow(product, std::max<int64_t>(1, t.sizes[d]), &product) || product > kLargestExtent)
+      fail(quoted(name) + " has impossible sizes", "a product inside the address space", shape_string(t));
   }
   if (t.device != ctx_.device) {
     fail(quoted(name) + " is on the wrong device", to_string(ctx_.device), to_string(t.device));
@@ -246,18 +255,12 @@ void Check::check_indices(const char* name, const Tensor& t, int64_t limit, cons
 }
 
 void Check::finite(const char* name, double value) const {
-  if (!std::isfinite(value)) fail(quoted(name) + " is not finite", "a number", std::to_string(value));
+  if (!std::isfinite(value)) fail(quoted(name) + " is not finite", "a number", fmt::format("{}", value));
 }
 
 void Check::in_range(const char* name, double value, double low, double high) const {
   if (!(value >= low && value <= high)) {  // also catches NaN
-    const auto text = [](double number) {
-      std::string digits = std::to_string(number);
-      digits.erase(digits.find_last_not_of('0') + 1);
-      if (digits.ends_with('.')) digits.pop_back();
-      return digits;
-    };
-    fail(quoted(name) + " is out of range", text(low) + " to " + text(high), text(value));
+    fail(quoted(name) + " is out of range", fmt::format("{} to {}", low, high), fmt::format("{}", value));
   }
 }
 

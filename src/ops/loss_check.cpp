@@ -7,7 +7,8 @@ void check_loss(const Check& check, const LossArguments& args) {
   check.known("reduction", args.options.reduction, Reduction::none);
   check.in_range("label_smoothing", args.options.label_smoothing, 0, 1);
   check.finite("z_loss", args.options.z_loss);
-  check.in_range("softcap", args.options.softcap, 0, 1e30);
+  // Its inverse must be an f32 too.
+  if (args.options.softcap != 0) check.in_range("softcap", args.options.softcap, 1e-30, 1e30);
   check.optional("class_weight", args.class_weight, {args.vocab}, "one per class");
   check.statistic("class_weight", args.class_weight, args.like);
   check.contiguous("class_weight", args.class_weight);

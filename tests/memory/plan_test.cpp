@@ -130,6 +130,20 @@ TEST(Arenas, RefuseBlocksThatNoMachineHas) {
   EXPECT_EQ(ledger.peak_bytes(), 0);
 }
 
+TEST(MeasureArena, RefusesMoreThanAnyMachineHasInManyBlocks) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  std::vector<Buffer> alive;
+  expect_error(
+      [&] {
+        for (int i = 0; i < 300; ++i) alive.emplace_back(measure, "large", int64_t{1} << 55, MemoryClass::weights);
+      },
+      ErrorCode::out_of_memory, "no machine has");
+  EXPECT_GT(ledger.peak_bytes(), 0);
+  alive.clear();
+  EXPECT_EQ(ledger.live_bytes(), 0);
+}
+
 TEST(Ledger, KnowsThePeakAndWhoWasAlive) {
   Ledger ledger;
   HeapArena heap(&ledger);

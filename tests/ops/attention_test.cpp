@@ -56,6 +56,38 @@ TEST_F(AttentionFixture, TheFirstQuerySeesOnlyTheFirstKey) {
   }
 }
 
+TEST(Attention, ScoresOfMinusInfinityCountNothingAlsoInABlockOfTheirOwn) {
+  // q·k overflows to -inf for the first 150 of 200 keys: more than one block of them.
+  constexpr int64_t kSeq = 200, kHidden = 150;
+  HeapArena heap;
+  const Context ctx{.memory = &heap};
+  std::vector<float> q(kSeq, 1e20f), k(kSeq), v(kSeq), o(kSeq), lse(kSeq), dout(kSeq, 1.0f), dq(kSeq), dk(kSeq),
+      dv(kSeq);
+  for (int64_t i = 0; i < kSeq; ++i) {
+    k[static_cast<size_t>(i)] = i < kHidden ? -1e20f : 0.0f;
+    v[static_cast<size_t>(i)] = static_cast<float>(i);
+  }
+  const auto view = [](std::vector<float>& data) {
+    return Tensor::contiguous(data.data(), DType::f32, {1, kSeq, 1, 1});
+  };
+  const Tensor saved = Tensor::contiguous(lse.data(), DType::f32, {1, 1, kSeq});
+  ops::attention_forward(ctx, {.q = view(q), .k = view(k), .v = view(v), .o = view(o), .lse = saved, .causal = false});
+  for (const float value : o) EXPECT_NEAR(value, 174.5f, 1e-3f);
+  EXPECT_NEAR(lse[0], std::log(50.0f), 1e-5f);
+  ops::attention_backward(ctx, {.dout = view(dout),
+                                .q = view(q),
+                                .k = view(k),
+                                .v = view(v),
+                                .o = view(o),
+                                .lse = saved,
+                                .dq = view(dq),
+                                .dk = view(dk),
+                                .dv = view(dv),
+                                .causal = false});
+  EXPECT_EQ(dv[0], 0.0f);
+  EXPECT_NEAR(dv[199], 4.0f, 1e-4f);
+}
+
 TEST_F(AttentionFixture, LaterKeysDoNotReachEarlierQueries) {
   ops::attention_forward(ctx, forward);
   const std::vector<float> before = o;

@@ -165,6 +165,52 @@ TEST(CrossEntropy, LargeLogitsKeepTheirPrecision) {
   EXPECT_NEAR(dlogits[1], 1.0 / (1.0 + std::exp(1.0)), 1e-6);
 }
 
+// Rows of one and the same value, a mask's or merely a large one: every class has p = 1/V, forward and backward.
+template <class T>
+void check_even_rows(const Context& ctx) {
+  constexpr int64_t kClasses = 8;
+  for (const double value : {-1e30, -60000.0, -200.0, 130.0, 12345.678, 1e30}) {
+    for (const double smoothing : {0.0, 0.1}) {
+      SCOPED_TRACE(testing::Message() << value << ", smoothing " << smoothing);
+      std::vector<T> logits(kClasses, static_cast<T>(value)), dlogits(kClasses), loss(1), lse(1), upstream(1, T{1});
+      int64_t target = 2;
+      const Tensor x = Tensor::contiguous(logits.data(), dtype_of<T>(), {1, kClasses});
+      const Tensor y = Tensor::contiguous(&target, DType::i64, {1});
+      const Tensor dx = Tensor::contiguous(dlogits.data(), dtype_of<T>(), {1, kClasses});
+      const Tensor saved = Tensor::contiguous(lse.data(), dtype_of<T>(), {1});
+      const auto expect_even = [&] {
+        for (size_t j = 0; j < kClasses; ++j) {
+          const double picked = j == 2 ? 1 - smoothing : 0.0;
+          EXPECT_NEAR(dlogits[j], 1.0 / kClasses - picked - smoothing / kClasses, 1e-6) << j;
+        }
+      };
+      ops::cross_entropy_forward(ctx,
+                                 {.logits = x,
+                                  .target = y,
+                                  .options = {.label_smoothing = smoothing},
+                                  .out = {.loss = Tensor::contiguous(loss.data(), dtype_of<T>(), {1}), .lse = saved},
+                                  .dlogits = dx});
+      EXPECT_NEAR(loss[0], std::log(kClasses), 1e-6);
+      expect_even();
+      dlogits.assign(kClasses, T{-7});
+      ops::cross_entropy_backward(ctx, {.dloss = Tensor::contiguous(upstream.data(), dtype_of<T>(), {1}),
+                                        .logits = x,
+                                        .target = y,
+                                        .lse = saved,
+                                        .options = {.label_smoothing = smoothing},
+                                        .dlogits = dx});
+      expect_even();
+    }
+  }
+}
+
+TEST(CrossEntropy, EvenRowsStayEvenHoweverLarge) {
+  HeapArena heap;
+  const Context ctx{.memory = &heap};
+  check_even_rows<float>(ctx);
+  check_even_rows<double>(ctx);
+}
+
 TEST(CrossEntropy, LossesAddUpInMoreThanTheStorageType) {
   // 4096 tokens of ln 2 in bf16 logits: a bf16 sum would stall far below.
   constexpr int64_t kTokens = 4096;
@@ -234,6 +280,7 @@ TEST_F(CrossEntropyFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.options.label_smoothing = static_cast<double>(kNan); }, "'label_smoothing' is out of range");
   refuse([](auto& a) { a.options.z_loss = static_cast<double>(kInfinity); }, "'z_loss' is not finite");
   refuse([](auto& a) { a.options.softcap = -1; }, "'softcap' is out of range");
+  refuse([](auto& a) { a.options.softcap = 1e-40; }, "'softcap' is out of range; expected 1e-30 to 1e+30, got 1e-40");
   refuse([](auto& a) { a.options.reduction = static_cast<ops::Reduction>(9); }, "'reduction' is out of range");
   expect_error([&] { ops::cross_entropy_backward(ctx, backward({})); }, ErrorCode::invalid_argument,
                "'dloss' is missing");

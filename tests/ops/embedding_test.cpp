@@ -34,6 +34,16 @@ TEST_F(EmbeddingFixture, SumsTheTokensOfARowAndClearsTheOthers) {
   EXPECT_EQ(dweight, (std::vector<float>{2, 20, 0, 0, 5, 50}));
 }
 
+TEST_F(EmbeddingFixture, TablesWithoutColumnsStillHaveSizesThatCanBeCounted) {
+  backward.dy.sizes[1] = backward.dweight.sizes[1] = 0;
+  ops::embedding_backward(ctx, backward);
+  EXPECT_EQ(dweight, std::vector<float>(6, 7.0f));
+  backward.dweight.sizes[0] = int64_t{1} << 60;  // eight bytes of scratch for each row would be 2^63
+  backward.dweight.strides[0] = 0;
+  expect_error([&] { ops::embedding_backward(ctx, backward); }, ErrorCode::invalid_argument,
+               "'dweight' has impossible sizes");
+}
+
 TEST_F(EmbeddingFixture, AccumulatesOntoWhatIsThere) {
   backward.accumulate_dweight = true;
   backward.scale = 2;

@@ -58,6 +58,16 @@ struct Gated : testing::Test {
 using Ops = testing::Types<Swiglu, Geglu<ops::Gelu::tanh>, Geglu<ops::Gelu::erf>>;
 TYPED_TEST_SUITE(Gated, Ops);
 
+TYPED_TEST(Gated, SlopesEndAtOneAndZeroHoweverLargeTheGate) {
+  const std::vector<float> large = {1e5f, 1e19f, 1e20f, 1e30f, 3e38f};
+  for (size_t i = 0; i < this->kCount; ++i) {
+    this->a[i] = large[i / 2 % large.size()] * (i % 2 == 0 ? 1.0f : -1.0f);
+    this->b[i] = this->dc[i] = 1.0f;
+  }
+  TypeParam::backward(this->ctx, this->backward);
+  for (size_t i = 0; i < this->kCount; ++i) EXPECT_EQ(this->da[i], i % 2 == 0 ? 1.0f : 0.0f) << this->a[i];
+}
+
 TYPED_TEST(Gated, InPlaceGivesTheSameBitsAndInputsAreKept) {
   const auto a_before = this->a, b_before = this->b, dc_before = this->dc;
   TypeParam::forward(this->ctx, this->forward);

@@ -146,11 +146,33 @@ TEST_F(LayernormFixture, BadArgumentsAreNamed) {
   bad.dbias = bad.dweight;
   expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'dweight' overlaps 'dbias'");
   bad = backward;
-  bad.dx.data = bad.rstd.data;
+  bad.rstd.data = bad.dx.data;  // not the other way round: dx is longer, and mean may lie beyond rstd
   expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'dx' overlaps 'rstd'");
   bad = backward;
   bad.mean = {};
   expect_error([&] { ops::layernorm_backward(ctx, bad); }, ErrorCode::invalid_argument, "'mean' is missing");
+}
+
+// A sum of many large values loses its last bits; the mean must not, as everything else is a distance from it.
+TEST(Layernorm, TheMeanOfALargeRowIsTheNearestF32) {
+  HeapArena heap;
+  const Context ctx{.memory = &heap};
+  for (const int64_t columns : {3, 768, 8191, 8192}) {
+    for (const double level : {100.0, 1e3, 1e5, -1e5}) {
+      std::vector<float> x(static_cast<size_t>(columns)), y(x.size());
+      double exact = 0;
+      for (size_t j = 0; j < x.size(); ++j) {
+        x[j] = static_cast<float>(level + std::sin(1.7 * static_cast<double>(j)));
+        exact += static_cast<double>(x[j]) / static_cast<double>(columns);
+      }
+      float mean = 0;
+      ops::layernorm_forward(ctx, {.x = Tensor::contiguous(x.data(), DType::f32, {1, columns}),
+                                   .y = Tensor::contiguous(y.data(), DType::f32, {1, columns}),
+                                   .mean = Tensor::contiguous(&mean, DType::f32, {1})});
+      const float next = std::nextafter(mean, std::numeric_limits<float>::infinity());
+      EXPECT_NEAR(mean, exact, 0.51 * static_cast<double>(next - mean)) << columns << " at " << level;
+    }
+  }
 }
 
 }  // namespace

@@ -70,6 +70,40 @@ TEST_F(LinearFixture, GradientsAddToWhatIsThere) {
   EXPECT_EQ(dbias, (std::vector<float>{104, 106}));
 }
 
+TEST(Linear, TooLittleScratchWritesNoneOfTheGradients) {
+  // One token: dweight needs far more than dx, which is formed first.
+  constexpr int64_t kIn = 512, kOut = 256;
+  std::vector<f16> dy(kOut, f16(1.0f)), x(kIn, f16(1.0f)), weight(kIn * kOut, f16(1.0f));
+  std::vector<f16> dx(kIn, f16(7.0f)), dweight(kIn * kOut, f16(7.0f)), dbias(kOut, f16(7.0f));
+  const auto view = [](std::vector<f16>& v, std::initializer_list<int64_t> sizes) {
+    return Tensor::contiguous(v.data(), DType::f16, sizes);
+  };
+  const ops::LinearBackward back{.dy = view(dy, {1, kOut}),
+                                 .x = view(x, {1, kIn}),
+                                 .weight = view(weight, {kOut, kIn}),
+                                 .dx = view(dx, {1, kIn}),
+                                 .dweight = view(dweight, {kOut, kIn}),
+                                 .dbias = view(dbias, {kOut}),
+                                 .accumulate_dx = true,
+                                 .accumulate_dweight = true};
+  StackArena measuring = StackArena::measuring_arena();
+  ops::linear_backward({.threads = 1, .memory = &measuring}, back);
+  std::vector<std::byte> memory(static_cast<size_t>(measuring.bytes_needed()));
+  for (size_t bytes = 0; bytes + 512 < memory.size(); bytes += 4096) {
+    StackArena little(memory.data(), static_cast<int64_t>(bytes));
+    expect_error([&] { ops::linear_backward({.threads = 1, .memory = &little}, back); }, ErrorCode::out_of_memory,
+                 "the scratch memory is too small");
+    ASSERT_EQ(static_cast<float>(dx[0]), 7.0f) << bytes;
+    ASSERT_EQ(static_cast<float>(dweight[0]), 7.0f) << bytes;
+    ASSERT_EQ(static_cast<float>(dbias[0]), 7.0f) << bytes;
+  }
+  StackArena enough(memory.data(), static_cast<int64_t>(memory.size()));
+  ops::linear_backward({.threads = 1, .memory = &enough}, back);
+  EXPECT_EQ(static_cast<float>(dx[0]), 7.0f + kOut);
+  EXPECT_EQ(static_cast<float>(dweight[0]), 8.0f);
+  EXPECT_EQ(static_cast<float>(dbias[0]), 8.0f);
+}
+
 TEST_F(LinearFixture, ComputesOnlyTheGradientsAskedFor) {
   std::vector<float> dy = {1, 2, 3, 4}, dbias(2);
   // Neither x nor weight is needed for dbias.

@@ -66,6 +66,12 @@ TEST_F(RmsnormFixture, WorksInPlaceAndOnNoRows) {
   EXPECT_NEAR(x[3], 4.0f, 1e-5f);
   args.x.sizes[0] = args.y.sizes[0] = 0;
   ops::rmsnorm_forward(ctx, args);
+  // One row, whose distance to the next is nobody's.
+  x.assign(12, 1.0f);
+  args.x.sizes[0] = args.y.sizes[0] = 1;
+  args.y.strides[0] = 999;
+  ops::rmsnorm_forward(ctx, args);
+  EXPECT_NEAR(x[3], 4.0f, 1e-5f);
   // No columns, with the strides that a product of sizes gives: nothing is shared, because nothing is there.
   args.weight = {};
   for (Tensor* t : {&args.x, &args.y}) {
@@ -95,6 +101,28 @@ TEST_F(RmsnormFixture, BackwardTwiceGivesTheSameAndInPlaceTheSameBits) {
   ops::rmsnorm_backward(ctx, backward);
   EXPECT_EQ(dy, dx_once);
   EXPECT_EQ(dweight, dweight_once);
+}
+
+// y does not change with the size of x, so dx falls as x grows: at every size, as long as f32 holds the squares.
+TEST_F(RmsnormFixture, GradientsOfLargeAndSmallRowsKeepBothTerms) {
+  std::vector<float> rstd(3), dy = {1, -1, 2, 0, 3, 1, -2, 1, 0, 1, 1, 1}, dx(12);
+  args.rstd = Tensor::contiguous(rstd.data(), DType::f32, {3});
+  args.eps = 0;
+  const auto gradient = [&](float size) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] = size * (0.3f * static_cast<float>(i) - 1.0f);
+    ops::rmsnorm_forward(ctx, args);
+    ops::rmsnorm_backward(ctx, {.dy = Tensor::contiguous(dy.data(), DType::f32, {3, 4}),
+                                .x = args.x,
+                                .weight = args.weight,
+                                .rstd = args.rstd,
+                                .dx = Tensor::contiguous(dx.data(), DType::f32, {3, 4})});
+    return dx;
+  };
+  const auto plain = gradient(1.0f);
+  for (const float size : {0x1p-50f, 0x1p-40f, 0x1p40f, 0x1p50f, 0x1p58f}) {
+    const auto scaled = gradient(size);
+    for (size_t i = 0; i < scaled.size(); ++i) EXPECT_NEAR(scaled[i] * size, plain[i], 1e-5f) << size << " at " << i;
+  }
 }
 
 }  // namespace

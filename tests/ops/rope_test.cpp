@@ -41,6 +41,25 @@ TEST_F(RopeFixture, PositionZeroIsTheIdentityAndPairsKeepTheirLength) {
   }
 }
 
+TEST_F(RopeFixture, PairsKeepTheirLengthAtAnyPosition) {
+  for (const auto pairing : {ops::RopePairing::half, ops::RopePairing::interleaved}) {
+    args.pairing = pairing;
+    std::vector<int64_t> positions = {int64_t{1} << 33, -(int64_t{1} << 50), int64_t{1} << 60,
+                                      std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
+    args.positions = Tensor::contiguous(positions.data(), DType::i64, {kTokens});
+    ops::rope_forward(ctx, args);
+    for (size_t row = 0; row < 15; ++row) {
+      for (size_t d = 0; d < 6; ++d) {
+        const bool half = pairing == ops::RopePairing::half;
+        const size_t a = row * 12 + (half ? d : 2 * d), b = a + (half ? 6 : 1);
+        EXPECT_NEAR(std::hypot(q_out[a], q_out[b]), std::hypot(q[a], q[b]), 1e-6f);
+      }
+    }
+    EXPECT_NEAR(q_out[0], q[0] * std::cos(0x1p33) - q[pairing == ops::RopePairing::half ? 6 : 1] * std::sin(0x1p33),
+                1e-6);
+  }
+}
+
 TEST_F(RopeFixture, BackwardInvertsForward) {
   for (const auto pairing : {ops::RopePairing::half, ops::RopePairing::interleaved}) {
     args.pairing = pairing;

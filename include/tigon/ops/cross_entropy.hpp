@@ -15,7 +15,7 @@ struct CrossEntropyOptions {
   int64_t ignore_index = -100;
   double label_smoothing = 0.0;  // s, in [0, 1]
   double z_loss = 0.0;           // z
-  double softcap = 0.0;          // 0: none
+  double softcap = 0.0;          // 0: none; else from 1e-30 to 1e30
   Reduction reduction = Reduction::mean;
 };
 

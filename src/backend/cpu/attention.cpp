@@ -47,13 +47,14 @@ TIGON_SIMD void online_softmax_row(float* scores, int64_t visible, int64_t keys,
   V row_max = set(largest);
   for (int64_t j = 0; j < padded; j += step) row_max = hn::Max(row_max, hn::LoadU(D(), scores + j));
   const float new_largest = hn::GetLane(hn::MaxOfLanes(D(), row_max));
-  const V shift = set(new_largest);
+  // Scores of -inf alone count nothing until a finite one comes.
+  const V shift = set(new_largest == kMinusInfinity ? 0.0f : new_largest);
   const float row_sum = sum_row(padded, [&](int64_t j, auto part) HWY_ATTR {
     const V p = exp_nonpositive(hn::Sub(load(scores + j, part), shift));
     store(p, scores + j, part);
     return p;
   });
-  const float shrink = std::exp(largest - new_largest);
+  const float shrink = largest == new_largest ? 1.0f : std::exp(largest - new_largest);
   sum = sum * shrink + row_sum;
   largest = new_largest;
   if (shrink == 1.0f) return;

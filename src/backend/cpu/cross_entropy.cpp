@@ -65,8 +65,7 @@ void cross_entropy_backward(const Context& ctx, const ops::CrossEntropyBackward&
   if (ctx.measuring()) return;
   const bool stream_out = streams_apart(args.dlogits, args.logits);
   for_tokens(ctx, batch, args.logits, args.dlogits, [&](int64_t token, const LogitRow& row, std::byte* gradient) {
-    const RowScale scale{.shift = static_cast<double>(args.lse.as<float>()[token])};
-    batch.gradient_row(token, row, scale, gradient, stream_out);
+    batch.gradient_row(token, row, batch.row_scale(row, args.lse.as<float>()[token]), gradient, stream_out);
   });
 }
 

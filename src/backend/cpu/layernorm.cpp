@@ -24,13 +24,31 @@ void layernorm_forward_rows(const ops::LayernormForward& args, const float* weig
     const T* x = row<T>(args.x, i);
     const T* next_x = row<T>(args.x, std::min(i + 1, end - 1));
     T* y = row<T>(args.y, i);
-    const float mean = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR { return load(x + j, part); }) / count;
-    const V center = set(mean);
-    const float squares = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+    float mean = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR { return load(x + j, part); }) / count;
+    float squares = 0.0f;
+    const auto distance = [&, guess = set(mean)](int64_t j, auto part) HWY_ATTR {
       prefetch(next_x + j / 2);
-      const V v = keep_used(hn::Sub(load(x + j, part), center), part);
-      return hn::Mul(v, v);
-    });
+      return keep_used(hn::Sub(load(x + j, part), guess), part);
+    };
+    if constexpr (std::is_same_v<T, float>) {
+      // What a sum of large values lost shows in the distances from it.
+      const Sums<2> sums = sum_row_each<2>(hidden, [&](int64_t j, auto part) HWY_ATTR {
+        Vectors<2> terms;
+        terms.of[0] = distance(j, part);
+        terms.of[1] = hn::Mul(terms.of[0], terms.of[0]);
+        return terms;
+      });
+      const float lost = sums.of[0] / count;
+      mean += lost;
+      squares = sums.of[1] - sums.of[0] * lost;
+      if (squares < 0.0f) squares = 0.0f;
+    } else {  // 16-bit values are too coarse to need that
+      squares = sum_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
+        const V v = distance(j, part);
+        return hn::Mul(v, v);
+      });
+    }
+    const V center = set(mean);
     const float rstd = 1.0f / std::sqrt(squares / count + static_cast<float>(args.eps));
     if (args.mean) args.mean.as<float>()[i] = mean;
     if (args.rstd) args.rstd.as<float>()[i] = rstd;

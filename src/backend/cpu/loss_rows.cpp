@@ -17,7 +17,7 @@ struct RowStatistics {
   float shift = 0;
   double sum = 0;
   double target_logit = 0;  // x'_y
-  double weighted_sum = 0;  // Σ_j w_j·x'_j, where asked for
+  double weighted_sum = 0;  // Σ_j w_j·(x'_j − shift), where asked for
   int64_t predicted = 0;
 };
 
@@ -65,7 +65,7 @@ TIGON_SIMD RowStatistics row_statistics(const T* x, int64_t n, int64_t target, c
   for (int64_t begin = 0; weighted_sum && begin < n; begin += kSoftmaxBlock) {
     const int64_t count = std::min(kSoftmaxBlock, n - begin);
     result.weighted_sum += static_cast<double>(sum_row(count, [&](int64_t j, auto part) HWY_ATTR {
-      const V v = used_or(cap.value(raw(begin + j, part)), zero(), part);
+      const V v = used_or(hn::Sub(cap.value(raw(begin + j, part)), set(soft.shift)), zero(), part);
       return weight != nullptr ? hn::Mul(v, load(weight + begin + j, part)) : v;
     }));
   }
@@ -179,10 +179,11 @@ RowScale LossBatch::add_row(int64_t token, const LogitRow& row) const {
   const RowStatistics row_sums =
       HWY_DYNAMIC_DISPATCH(LossRowStatistics)(row, y, in_.class_weight ? in_.class_weight.as<float>() : nullptr,
                                               smoothing > 0, static_cast<float>(options.softcap));
-  const double lse = static_cast<double>(row_sums.shift) + std::log(row_sums.sum);
-  double entropy = (1.0 - smoothing) * weight_of(y) * (lse - row_sums.target_logit);
+  // The loss is formed from the logarithm alone: beside a large shift lse has no room for it.
+  const double shift = static_cast<double>(row_sums.shift), log_sum = std::log(row_sums.sum), lse = shift + log_sum;
+  double entropy = (1.0 - smoothing) * weight_of(y) * (log_sum + (shift - row_sums.target_logit));
   if (smoothing > 0) {
-    entropy += smoothing / static_cast<double>(in_.vocab) * (lse * class_weight_sum_ - row_sums.weighted_sum);
+    entropy += smoothing / static_cast<double>(in_.vocab) * (log_sum * class_weight_sum_ - row_sums.weighted_sum);
   }
   const double z = z_scale_ * scale_of(token) * options.z_loss * lse * lse;
   const double loss = entropy_scale_ * scale_of(token) * entropy + z;
@@ -191,7 +192,17 @@ RowScale LossBatch::add_row(int64_t token, const LogitRow& row) const {
                .z_loss = static_cast<float>(z),
                .right = row_sums.predicted == y ? 1.0f : 0.0f},
               lse, row_sums.predicted);
-  return {.shift = static_cast<double>(row_sums.shift), .sum = row_sums.sum};
+  return {.shift = shift, .sum = row_sums.sum};
+}
+
+RowScale LossBatch::row_scale(const LogitRow& row, float lse) const {
+  // Half of lse's last bit changes every p by 4e-6 here, and by more and more beyond; beside −1e30 nothing is left of
+  // the sum. Such a row is read once more.
+  constexpr float kLargest = 128.0f;
+  if (std::abs(lse) <= kLargest) return {.shift = static_cast<double>(lse)};
+  const RowStatistics sums =
+      HWY_DYNAMIC_DISPATCH(LossRowStatistics)(row, 0, nullptr, false, static_cast<float>(in_.options.softcap));
+  return {.shift = static_cast<double>(sums.shift), .sum = sums.sum};
 }
 
 void LossBatch::gradient_row(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits,

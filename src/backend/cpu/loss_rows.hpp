@@ -43,6 +43,8 @@ class LossBatch {
 
   // The loss of one counted token from its whole row, written to the outputs.
   RowScale add_row(int64_t token, const LogitRow& row) const;
+  // Softmax of a whole row whose lse forward gave.
+  RowScale row_scale(const LogitRow& row, float lse) const;
   // The gradient of a row, or of some of its columns, into dlogits (which may be the logits); `stream` stores it past
   // the cache, for rows aligned to whole vectors, and asks for a `flush_streams` by the same thread when it is done.
   void gradient_row(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits, bool stream) const;

@@ -119,8 +119,9 @@ TIGON_SIMD Activation gelu_tanh(V x) {
   const V x2 = hn::Mul(x, x);
   const V bits = hn::Mul(hn::Neg(hn::Abs(x)), hn::MulAdd(set(0.044715f * kSlope * kLog2E), x2, set(kSlope * kLog2E)));
   const Activation s = sigmoid_from(x, exp2_nonpositive(bits));
-  const V inner_slope = hn::MulAdd(set(0.134145f * kSlope), x2, set(kSlope));
-  return {hn::Mul(x, s.value), hn::MulAdd(hn::Mul(x, inner_slope), s.slope, s.value)};
+  // The square of 1e20 is infinite; s.slope is 0 long before.
+  const V inner_slope = hn::MulAdd(set(0.134145f * kSlope), at_most(set(1e4f), x2), set(kSlope));
+  return {hn::Mul(x, s.value), hn::MulAdd(x, hn::Mul(inner_slope, s.slope), s.value)};
 }
 
 // The normal distribution Φ(x) = ½(1 + erf(x/√2)) and its density, which share e^−x²/2: the tail is that times a

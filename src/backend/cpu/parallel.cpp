@@ -1,8 +1,23 @@
 #include "backend/cpu/parallel.hpp"
 
+#include <pthread.h>
 #include <unistd.h>
 
 namespace tigon::cpu {
+
+namespace {
+
+thread_local bool has_team = false, lost_team = false;
+
+}  // namespace
+
+bool may_start_team() {
+  // The handler runs in the one thread that the child has, the copy of the one that forked.
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { lost_team = has_team; });
+  (void)registered;
+  has_team = true;
+  return !lost_team;
+}
 
 bool larger_than_cache(int64_t bytes) {
   static const int64_t last_level = [] {

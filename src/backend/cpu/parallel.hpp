@@ -10,6 +10,10 @@
 
 namespace tigon::cpu {
 
+// Whether this thread may start a team of threads. In a child process it may not where it had one before the fork:
+// OpenMP counts on the threads of its last team, of which the child has no copy, and would wait for them for ever.
+bool may_start_team();
+
 inline int thread_count(const Context& ctx) { return ctx.threads > 0 ? ctx.threads : omp_get_max_threads(); }
 
 // While it lives, libraries that this thread calls start no threads of their own.
@@ -38,7 +42,7 @@ void parallel_tasks(const Context& ctx, int64_t tasks, const Body& body) {
     }
   };
   const int threads = static_cast<int>(std::min<int64_t>(thread_count(ctx), tasks));
-  if (threads <= 1) {  // a team of one would still make system calls
+  if (threads <= 1 || !may_start_team()) {  // a team of one would still make system calls
     const NoInnerThreads alone;
     for (int64_t task = 0; task < tasks; ++task) run(task, 0);
     return;

@@ -95,7 +95,8 @@ void rmsnorm_backward_rows(const ops::RmsnormBackward& args, const Tensor& dresi
     if (!args.dx) continue;
     T* dx = row<T>(args.dx, i);
     const T* dr = kAdd ? row<T>(dresidual, i) : nullptr;
-    const V slope = set(-rstd * rstd * rstd * (dot / static_cast<float>(hidden)));
+    // Not rstd³ first: that leaves f32 for rows of 1e13.
+    const V slope = set(-rstd * (rstd * (dot / static_cast<float>(hidden))) * rstd);
     for_row(hidden, [&](int64_t j, auto part) HWY_ATTR {
       prefetch(next_x + j);
       const V m = hn::Mul(load(dy + j, part), load(gain + j, part));

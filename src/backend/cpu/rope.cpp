@@ -12,6 +12,7 @@
 #include "backend/rope_layout.hpp"
 // clang-format on
 
+#include <cmath>
 #include <cstring>
 
 #ifndef TIGON_CPU_ROPE_TABLE_
@@ -61,12 +62,21 @@ void RopeAnglesRow(const float* frequencies, int64_t half, float position, float
   const auto scale = hn::Set(d32, factor);
   for (int64_t j = 0; j < half; j += step) {
     const auto angle = hn::Mul(hn::LoadU(d32, frequencies + j), hn::Set(d32, position));
-    const SinCos both = sincos(hn::PromoteTo(d64, angle));
+    const int64_t count = std::min(step, half - j);
     HWY_ALIGN float cos_lanes[HWY_MAX_BYTES / sizeof(float)];
     HWY_ALIGN float sin_lanes[HWY_MAX_BYTES / sizeof(float)];
-    hn::Store(hn::Mul(hn::DemoteTo(d32, both.cos), scale), d32, cos_lanes);
-    hn::Store(hn::Mul(hn::DemoteTo(d32, both.sin), scale), d32, sin_lanes);
-    const auto bytes = static_cast<size_t>(std::min(step, half - j)) * sizeof(float);
+    if (hn::AllTrue(d32, hn::Lt(hn::Abs(angle), hn::Set(d32, kLargestAngle)))) {
+      const SinCos both = sincos(hn::PromoteTo(d64, angle));
+      hn::Store(hn::Mul(hn::DemoteTo(d32, both.cos), scale), d32, cos_lanes);
+      hn::Store(hn::Mul(hn::DemoteTo(d32, both.sin), scale), d32, sin_lanes);
+    } else {  // no text is that long, but an i64 position may hold anything
+      for (int64_t i = 0; i < count; ++i) {
+        const auto wide = static_cast<double>(frequencies[j + i] * position);
+        cos_lanes[i] = static_cast<float>(std::cos(wide)) * factor;
+        sin_lanes[i] = static_cast<float>(std::sin(wide)) * factor;
+      }
+    }
+    const auto bytes = static_cast<size_t>(count) * sizeof(float);
     std::memcpy(cos + j, cos_lanes, bytes);
     std::memcpy(sin + j, sin_lanes, bytes);
   }

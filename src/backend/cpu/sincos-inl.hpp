@@ -18,8 +18,10 @@ struct SinCos {
   V64 sin, cos;
 };
 
-// Within 1e-9 for |x| < 2^32, which covers every position: f64 because the reduction to a quarter turn cancels as many
-// bits as the position has, and angles of a long context would lose all of f32's.
+constexpr float kLargestAngle = 0x1p32f;
+
+// Within 1e-9 for |x| < kLargestAngle: f64 because the reduction to a quarter turn cancels as many bits as the position
+// has, and angles of a long context would lose all of f32's.
 HWY_INLINE HWY_ATTR SinCos sincos(V64 x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const D64 d;

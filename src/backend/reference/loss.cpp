@@ -51,15 +51,18 @@ TokenLoss token_loss(const LossBatch& batch, int64_t token, const std::vector<do
   }
   double sum = 0;
   for (size_t j = 0; j < vocab; ++j) sum += std::exp(capped[j] - largest);
-  result.lse = largest + std::log(sum);
+  const double log_sum = std::log(sum);
+  result.lse = largest + log_sum;
+  // lse − x'_j: beside a large maximum lse itself has no room for the logarithm.
+  const auto cost = [&](size_t j) { return log_sum + (largest - capped[j]); };
 
   const double w_y = weight(batch, static_cast<int64_t>(y));
-  double entropy = (1 - smoothing) * w_y * (result.lse - capped[y]);
+  double entropy = (1 - smoothing) * w_y * cost(y);
   double all_weights = 0;
   for (size_t j = 0; j < vocab; ++j) {
     const double w = weight(batch, static_cast<int64_t>(j));
     all_weights += w;
-    if (smoothing > 0) entropy += smoothing / static_cast<double>(vocab) * w * (result.lse - capped[j]);
+    if (smoothing > 0) entropy += smoothing / static_cast<double>(vocab) * w * cost(j);
   }
   const double scale = batch.token_scale ? at(batch.token_scale, token) : 1.0;
   result.z_loss = batch.z_scale * scale * batch.options.z_loss * result.lse * result.lse;
@@ -69,7 +72,7 @@ TokenLoss token_loss(const LossBatch& batch, int64_t token, const std::vector<do
   if (batch.dloss) upstream *= at(batch.dloss, batch.dloss.sizes[0] == 1 ? 0 : token);
   result.gradient.resize(vocab);
   for (size_t j = 0; j < vocab; ++j) {
-    const double p = std::exp(capped[j] - result.lse);
+    const double p = std::exp(capped[j] - largest) / sum;
     const double w = weight(batch, static_cast<int64_t>(j));
     double by_capped = (1 - smoothing) * w_y * (p - (j == y ? 1.0 : 0.0));
     by_capped += smoothing / static_cast<double>(vocab) * (all_weights * p - w);
