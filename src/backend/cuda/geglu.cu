@@ -14,8 +14,9 @@ struct GeluTanh {
     const float x2 = x * x;
     const float bits = -fabsf(x) * fmaf(0.044715f * kSlope * kLog2E, x2, kSlope * kLog2E);
     const Activation s = sigmoid_from(x, exp2f(bits));
-    const float inner_slope = fmaf(0.134145f * kSlope, x2, kSlope);
-    return {x * s.value, fmaf(x * inner_slope, s.slope, s.value)};
+    const float inner_slope =
+        fmaf(0.134145f * kSlope, fminf(x2, 1e4f), kSlope);  // s.slope is 0 long before x2 is infinite
+    return {x * s.value, fmaf(x, inner_slope * s.slope, s.value)};
   }
 };
 
