@@ -159,6 +159,16 @@ void check_settings(const fs::path& folder, const CheckpointInfo& info, const st
   }
 }
 
+namespace {
+
+// Eight digits sort as text; longer numbers are later ones.
+bool earlier(const fs::path& a, const fs::path& b) {
+  const std::string x = a.filename(), y = b.filename();
+  return x.size() != y.size() ? x.size() < y.size() : x < y;
+}
+
+}  // namespace
+
 fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08}", step); }
 
 std::vector<fs::path> list_checkpoints(const fs::path& folder) {
@@ -171,11 +181,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
       found.push_back(entry.path());
     }
   }
-  // Eight digits sort as text; longer numbers are later ones.
-  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
-    const std::string x = a.filename(), y = b.filename();
-    return x.size() != y.size() ? x.size() < y.size() : x < y;
-  });
+  std::sort(found.begin(), found.end(), earlier);
   return found;
 }
 
@@ -192,8 +198,9 @@ fs::path newest_checkpoint(const fs::path& folder, std::vector<std::string>* dam
   return {};
 }
 
-void prune_checkpoints(const fs::path& folder, int64_t keep) {
+void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t newest) {
   std::vector<fs::path> all = list_checkpoints(folder);
+  std::erase_if(all, [&](const fs::path& path) { return earlier(checkpoint_path(folder, newest), path); });
   const int64_t surplus = static_cast<int64_t>(all.size()) - std::max<int64_t>(1, keep);
   for (int64_t i = 0; i < surplus; ++i) {
     // Renamed first: a half-removed folder must not look like a checkpoint.

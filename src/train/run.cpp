@@ -300,7 +300,7 @@ class Run {
   void save() {
     const fs::path path = checkpoint_path(options_.checkpoints, trainer_.step());
     trainer_.save_checkpoint(path, settings_);
-    prune_checkpoints(options_.checkpoints, options_.keep);
+    prune_checkpoints(options_.checkpoints, options_.keep, trainer_.step());
     saved_ = trainer_.step();
     observer_.on_checkpoint(path);
   }

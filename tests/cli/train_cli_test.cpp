@@ -278,6 +278,19 @@ TEST(TrainCli, AFileOfTheModelThatCannotBeCopiedIsNamed) {
   EXPECT_TRUE(fs::exists(folder / "other/model.safetensors"));
 }
 
+TEST(TrainCli, ADamagedCheckpointIsPassedOverAndPushesNothingOut) {
+  const Folder folder;
+  const std::string command =
+      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --checkpoints " +
+      (folder / "run");
+  expect(tigon(command + " --steps 3 --keep 3"), 0, {});
+  std::ofstream(folder / "run/step-00000003/model.safetensors", std::ios::app) << "damage";
+  expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"passed over", "step-00000003", "Nothing to train"});
+  fs::remove_all(folder / "run/step-00000002");
+  expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"resumed after step 1", "saved"});
+  expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"resumed after step 2"});
+}
+
 // A full disk cuts a line off.
 TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
   const Folder folder;

@@ -102,6 +102,20 @@ TEST(Checkpoint, TheNewestWholeOneIsFound) {
   EXPECT_EQ(newest_checkpoint(runs), checkpoint_path(runs, 100));
 }
 
+// A run that has passed over a damaged one saves earlier steps: those are the ones to keep.
+TEST(Checkpoint, ADamagedOneDoesNotPushOutWhatIsWhole) {
+  const TemporaryFolder folder;
+  const fs::path runs = folder / "runs";
+  Trainer trainer(tiny(), small_run());
+  trainer.initialize();
+  for (const int64_t step : {5, 20, 100}) trainer.save_checkpoint(checkpoint_path(runs, step), kSettings);
+  overwrite(checkpoint_path(runs, 100) / "state.safetensors", "short");
+  prune_checkpoints(runs, 1, 20);
+  EXPECT_EQ(newest_checkpoint(runs), checkpoint_path(runs, 20));
+  EXPECT_FALSE(fs::exists(checkpoint_path(runs, 5)));
+  EXPECT_TRUE(fs::exists(checkpoint_path(runs, 100)));
+}
+
 TEST(Checkpoint, AFullOrForbiddenFolderIsAnError) {
   Trainer trainer(tiny(), small_run());
   trainer.initialize();
