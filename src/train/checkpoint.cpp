@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kManifest = "checkpoint.json";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kFiles[] = {"model.safetensors", "config.json", kState};
+constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished";
 constexpr int64_t kManifestLimit = int64_t{1} << 24;
 
@@ -169,15 +170,14 @@ bool earlier(const fs::path& a, const fs::path& b) {
 
 }  // namespace
 
-fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08}", step); }
+fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("{}{:08}", kStep, step); }
 
 std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with("step-") && name.size() >= 13 &&
-        name.find_first_not_of("0123456789", 5) == std::string::npos) {
+    if (name.starts_with(kStep) && name.size() >= 13 && name.find_first_not_of("0123456789", 5) == std::string::npos) {
       found.push_back(entry.path());
     }
   }
@@ -215,7 +215,9 @@ void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t newest) {
 void remove_unfinished(const fs::path& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
-    if (entry.path().filename().string().ends_with(kUnfinished)) fs::remove_all(entry.path());
+    const std::string name = entry.path().filename();
+    // A folder may hold more than checkpoints: what has another name is not ours to remove.
+    if (name.starts_with(kStep) && name.ends_with(kUnfinished)) fs::remove_all(entry.path());
   }
 }
 

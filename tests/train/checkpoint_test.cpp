@@ -89,6 +89,7 @@ TEST(Checkpoint, TheNewestWholeOneIsFound) {
   EXPECT_TRUE(newest_checkpoint(runs).empty());
   for (const int64_t step : {5, 20, 100}) trainer.save_checkpoint(checkpoint_path(runs, step), kSettings);
   fs::create_directories(runs / "step-00000200.unfinished");
+  write_text_file(runs / "notes.unfinished", "mine");
   fs::create_directories(runs / "step-00000300");  // killed by hand: no manifest
   overwrite(checkpoint_path(runs, 100) / "state.safetensors", "short");
   std::vector<std::string> damaged;
@@ -97,6 +98,7 @@ TEST(Checkpoint, TheNewestWholeOneIsFound) {
   prune_checkpoints(runs, 2);
   EXPECT_EQ(list_checkpoints(runs).size(), 2u);
   EXPECT_FALSE(fs::exists(runs / "step-00000200.unfinished"));
+  EXPECT_TRUE(fs::exists(runs / "notes.unfinished"));
   // Saving over an old one leaves a whole one.
   trainer.save_checkpoint(checkpoint_path(runs, 100), kSettings);
   EXPECT_EQ(newest_checkpoint(runs), checkpoint_path(runs, 100));
