@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -26,9 +29,20 @@ int say(const std::exception& error, int code) {
   return code;
 }
 
+// Where a standard stream is closed, the next file that is opened would take its number, and what is meant for the
+// screen would land in a log or a checkpoint. What stands there instead can be read, so that writing is an error still.
+void keep_standard_streams_apart() {
+  while (true) {
+    const int file = ::open("/dev/null", O_RDONLY);
+    if (file > STDERR_FILENO) (void)::close(file);
+    if (file < 0 || file > STDERR_FILENO) return;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_streams_apart();
   CLI::App app("Tigon: LLM training in little memory", "tigon");
   app.set_version_flag("--version", std::string("tigon ") + tigon::version());
   app.require_subcommand(1);

@@ -38,9 +38,13 @@ void on_signal(int) {
   (void)std::signal(SIGHUP, SIG_IGN);  // of a terminal that is closed, which comes from the shell too
 }
 
+// Whoever read the output is gone: head, or a tee that Ctrl-C ended before the step was finished.
+void on_broken_pipe(int) { stop_requested = true; }
+
 void catch_signals() {
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
   if (std::signal(SIGHUP, on_signal) == SIG_IGN) (void)std::signal(SIGHUP, SIG_IGN);  // nohup
+  if (std::signal(SIGPIPE, on_broken_pipe) == SIG_IGN) (void)std::signal(SIGPIPE, SIG_IGN);
 }
 
 // To standard output. Where that is gone, with a closed terminal, the run goes on; main() finds out at the end.

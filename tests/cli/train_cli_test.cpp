@@ -225,6 +225,32 @@ TEST(TrainCli, ARunGoesOnWithoutItsOutput) {
   EXPECT_TRUE(fs::exists(run + "/step-00000002"));
 }
 
+TEST(TrainCli, ARunWhoseReaderIsGoneSaves) {
+  const Folder folder;
+  std::string command;
+  for (const std::string& argument : small_run(folder / "run", 1000000)) command += argument + " ";
+  expect(tigon(command + "--log " + (folder / "log") + " | head -n 1"), 0, {"M parameters"});
+  const std::string log = bytes_of(folder / "log");
+  const size_t end = log.find(R"({"end":true,"step":)");
+  ASSERT_NE(end, std::string::npos) << log;
+  char name[32];
+  (void)snprintf(name, sizeof name, "run/step-%08d", atoi(log.c_str() + end + 19));
+  EXPECT_TRUE(fs::exists(folder / name)) << name;
+}
+
+TEST(TrainCli, WithoutStandardStreamsNothingLandsInOtherFiles) {
+  const Folder folder;
+  const std::string command =
+      "train --model llama-bytes-1m --batch 1 --seq 8 --steps 2 --no-gemm-ceiling --checkpoints " + (folder / "run") +
+      " --log " + (folder / "log");
+  EXPECT_EQ(std::system((TIGON_PROGRAM " " + command + " <&- >&- 2>&-").c_str()), 1 << 8);
+  std::ifstream log(folder / "log");
+  int lines = 0;
+  for (std::string line; std::getline(log, line); ++lines) EXPECT_TRUE(line.starts_with('{')) << line;
+  EXPECT_EQ(lines, 3);
+  expect(tigon(command + " --resume"), 0, {"Nothing to train"});
+}
+
 TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
   const Folder folder;
   const std::string output = folder / "output";
