@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <system_error>
 
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
@@ -34,8 +35,17 @@ uint64_t little_endian(const unsigned char* p, int bytes) {
 
 }  // namespace
 
-TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(path, std::ios::binary | std::ios::ate) {
-  if (!file_ || std::filesystem::is_directory(path)) {
+TokenFile::TokenFile(const std::filesystem::path& path) : path_(path) {
+  std::error_code failed;
+  const std::filesystem::file_status status = std::filesystem::status(path, failed);
+  // Opening a pipe would wait for its writer, and then it could not be read in any order.
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw Error(ErrorCode::io, {.where = path.string(),
+                                .what = "the data is not a plain file, and cannot be read in any order",
+                                .fix = "Write it to a file first."});
+  }
+  file_.open(path, std::ios::binary | std::ios::ate);
+  if (!file_) {
     throw Error(ErrorCode::io, {.where = path.string(), .what = "the data cannot be opened"});
   }
   const auto size = static_cast<int64_t>(file_.tellg());
