@@ -23,6 +23,16 @@ void refuse_unknown_command(const CLI::App& app, const std::string& name) {
       {.where = {}, .what = "there is no command '" + name + "'", .expected = known, .fix = "See tigon --help."});
 }
 
+// An empty value, which is what a shell makes of a variable that is not set, would be taken for 0 or for no flag at
+// all.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    option->check([](const std::string& text) { return text.empty() ? "the value is empty" : std::string(); }, "");
+  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) refuse_empty_values(*command);
+}
+
 // Not by fmt, which throws where standard error is full or closed.
 int say(const std::exception& error, int code) {
   (void)std::fputs((std::string("tigon: ") + error.what() + "\n").c_str(), stderr);
@@ -54,6 +64,7 @@ int main(int argc, char** argv) {
   tigon::app::add_train(app);
   tigon::app::add_plan(app);
   tigon::app::add_bench(app);
+  refuse_empty_values(app);
   try {
     if (argc > 1) refuse_unknown_command(app, argv[1]);
     app.parse(argc, argv);

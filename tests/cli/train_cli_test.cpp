@@ -152,7 +152,12 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("train --steps 0 --eval-fraction 0.5 --eval-data /dev/null"), 2, {"--eval-fraction", "--eval-data"});
   expect(tigon("train --steps 0 --seed -1"), 2, {"--seed", "-1"});
   expect(tigon("train --steps 0 --beta2 1 --no-gemm-ceiling"), 2, {"beta2", "expected 0 to 0.99999999, got 1"});
+  for (const char* flag : {"--lr", "--steps", "--output", "--checkpoints", "--log", "--data", "--model"}) {
+    expect(tigon(std::string("train --steps 0 ") + flag + " ''"), 2, {flag});
+    expect(tigon(std::string("train --no-gemm-ceiling ") + flag + "="), 2, {flag});
+  }
   expect(tigon("train --data /nonexistent"), 2, {"--data"});
+  expect(tigon("train --no-gemm-ceiling --data /dev/stdin < /dev/null"), 1, {"/dev/stdin", "not a plain file"});
   const Folder folder;
   std::ofstream(folder / "short") << "short";
   expect(tigon("train --data " + (folder / "short")), 2, {"too few tokens"});
