@@ -95,9 +95,18 @@ void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo
   const fs::path named = folder.has_filename() ? folder : folder.parent_path();  // "run/" is "run"
   if (named.empty())
     throw Error(ErrorCode::invalid_argument, {.where = "checkpoint", .what = "the folder has no name"});
+  // What a save that failed has written takes the room that it lacked.
+  const auto clean = [&] {
+    std::error_code none;
+    fs::remove_all(named.string() + kUnfinished, none);
+  };
   try {
     write_folder(named, write);
+  } catch (const Error&) {
+    clean();
+    throw;
   } catch (const fs::filesystem_error& error) {
+    clean();
     throw Error(ErrorCode::io, {.where = named.string(),
                                 .what = "the checkpoint cannot be written: " + error.code().message(),
                                 .fix = "Choose a folder that is writable and has room."});

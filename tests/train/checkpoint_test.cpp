@@ -1,6 +1,8 @@
 // Checkpoints that were cut, flipped, mixed up or written by somebody else: an error each, and the run is as it was.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "ops/expect_error.hpp"
@@ -125,6 +127,24 @@ TEST(Checkpoint, AFullOrForbiddenFolderIsAnError) {
   EXPECT_THROW(write_text_file("/dev/full/x", "text"), Error);
   EXPECT_THROW(trainer.save_checkpoint("/dev/null/step-00000001", kSettings), Error);
   EXPECT_THROW(trainer.save_checkpoint("", kSettings), Error);
+}
+
+TEST(Checkpoint, ASaveThatFailsLeavesNothingBehind) {
+  const TemporaryFolder folder;
+  Trainer trainer(tiny(), small_run());
+  trainer.initialize();
+  trainer.set_config_text(std::string(1 << 20, ' '));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 1 << 19;  // the weights still fit
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(trainer.save_checkpoint(folder / "step-00000001", kSettings), Error);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  (void)std::signal(SIGXFSZ, old);
+  EXPECT_FALSE(fs::exists(folder / "step-00000001.unfinished"));
+  EXPECT_FALSE(fs::exists(folder / "step-00000001"));
 }
 
 TEST(Checkpoint, ReplacesCheckpointsAndNothingElse) {
