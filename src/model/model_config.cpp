@@ -170,6 +170,8 @@ ops::RopeScaling rope_scaling(const Json& json, const ModelConfig& config, const
     fields.refuse_the_rest();
     return scaling;
   }
+  if (fields.get("factor") == nullptr)
+    fields.unsupported("factor", "the factor of rope scaling '" + type + "' is missing");
   scaling.factor = fields.number("factor", 1.0);
   scaling.original_max_position =
       fields.number("original_max_position_embeddings", static_cast<double>(config.max_position));

@@ -69,7 +69,8 @@ TEST(ModelConfig, UnknownAndUnsupportedIsRefusedByName) {
   expect_refused(replaced(kLlama32, "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1"), "attention_dropout");
   expect_refused(replaced(kLlama32, "\"silu\"", "\"relu2\""), "'relu2'");
   expect_refused(replaced(kLlama32, "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\""), "longrope");
-  expect_refused(replaced(kLlama32, "\"factor\": 32.0", "\"mystery\": 32.0"), "mystery");
+  expect_refused(replaced(kLlama32, "\"factor\": 32.0,", "\"factor\": 32.0, \"mystery\": 32.0,"), "mystery");
+  expect_refused(replaced(kLlama32, "\"factor\": 32.0,", ""), "'factor'");
   expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"num_experts\": 8"), "num_experts");
   expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"quantization_config\": {}"), "quantization_config");
   expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"partial_rotary_factor\": 0.5"), "partial_rotary_factor");
