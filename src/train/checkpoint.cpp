@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
@@ -152,6 +153,25 @@ CheckpointInfo read_checkpoint(const fs::path& folder) {
   return info;
 }
 
+namespace {
+
+// Of two texts of many lines, the first that differs: whole models would hide what it is about.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream x(a), y(b);
+  std::string one, other;
+  do {
+    one = other = "nothing";
+    std::getline(x >> std::ws, one);
+    std::getline(y >> std::ws, other);
+  } while (one == other && x && y);
+  for (std::string* line : {&one, &other}) {
+    if (line->ends_with(',')) line->pop_back();
+  }
+  return {one, other};
+}
+
+}  // namespace
+
 void check_settings(const fs::path& folder, const CheckpointInfo& info, const std::string& precision,
                     const std::map<std::string, std::string>& settings) {
   const auto refuse = [&](const std::string& what, const std::string& expected, const std::string& got) {
@@ -165,7 +185,9 @@ void check_settings(const fs::path& folder, const CheckpointInfo& info, const st
   for (const auto& [key, value] : info.settings) {
     const auto ours = settings.find(key);
     if (ours == settings.end()) refuse(key, value, "nothing");
-    if (ours->second != value) refuse(key, value, ours->second);
+    if (ours->second == value) continue;
+    const auto [expected, got] = first_difference(value, ours->second);
+    refuse(key, expected, got);
   }
 }
 

@@ -292,6 +292,10 @@ TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
   expect(tigon(command + "one --steps 1"), 0, {});
   expect(tigon(command + "other --steps 2 --resume"), 2, {"data", "checkpoint's"});
   expect(tigon(command + "one --steps 2 --resume --ignore-token 97"), 2, {"--ignore-token", "expected -1, got 97"});
+  std::string larger = command;
+  larger.replace(larger.find("-1m"), 3, "-6m");
+  expect(tigon(larger + "one --steps 2 --resume"), 2,
+         {"this run's model is not the checkpoint's; expected \"hidden_size\": 128, got \"hidden_size\": 256."});
   expect(tigon(command + "one --steps 2 --resume"), 0, {"resumed after step 1"});
   expect(tigon(command + "one --steps 2 --resume"), 0, {"Nothing to train: 2 of 2 steps are done"});
 }
