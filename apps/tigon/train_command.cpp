@@ -59,6 +59,12 @@ void show(fmt::format_string<Args...> format, Args&&... args) {
 class Screen final : public RunObserver {
  public:
   Screen(int64_t steps, int64_t every) : steps_(steps), every_(every), terminal_(isatty(STDOUT_FILENO) == 1) {}
+  // Whatever is said next, an error above all, begins a line of its own.
+  ~Screen() override {
+    if (within_line_) (void)std::fputs("\n", stdout);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
 
   void on_start(const Trainer& trainer, int64_t first_step) override {
     const TrainConfig& train = trainer.config();
@@ -81,7 +87,8 @@ class Screen final : public RunObserver {
     if (terminal_) {
       // Without wrapping: what does not fit on the line is cut, or \r would not lead back to its beginning.
       show("\r\033[K\033[?7l{} {}\033[?7h", bar(r.step), text);
-      if (keeps && every_ > 1) show("\n");
+      within_line_ = !(keeps && every_ > 1);
+      if (!within_line_) show("\n");
     } else if (keeps) {
       show("{}\n", text);
     }
@@ -93,7 +100,10 @@ class Screen final : public RunObserver {
   void on_message(const std::string& text) override { print_line(text); }
 
  private:
-  void print_line(const std::string& text) const { show("{}{}\n", terminal_ ? "\r\033[K" : "", text); }
+  void print_line(const std::string& text) {
+    show("{}{}\n", terminal_ ? "\r\033[K" : "", text);
+    within_line_ = false;
+  }
   std::string bar(int64_t step) const {
     constexpr int64_t kWidth = 20;
     const int64_t full = steps_ > 0 ? kWidth * step / steps_ : kWidth;
@@ -103,7 +113,7 @@ class Screen final : public RunObserver {
   }
 
   int64_t steps_, every_;
-  bool terminal_;
+  bool terminal_, within_line_ = false;
 };
 
 // Host memory: on a CPU the plan, and what the program and its libraries hold beside it.
@@ -147,10 +157,12 @@ void run(Flags& flags) {
   check_run_options(options);
   const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
 
-  Screen screen(train.steps, flags.print_every);
   catch_signals();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
-  const RunResult result = run_training(model, train, options, screen, stop_requested, gemm_rate);
+  const RunResult result = [&] {
+    Screen screen(train.steps, flags.print_every);
+    return run_training(model, train, options, screen, stop_requested, gemm_rate);
+  }();
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 
   if (result.stopped) {

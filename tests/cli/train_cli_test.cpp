@@ -1,6 +1,7 @@
 // tigon plan and tigon train as a person meets them, and as a power cut does.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -254,6 +255,25 @@ TEST(TrainCli, WithoutStandardStreamsNothingLandsInOtherFiles) {
   for (std::string line; std::getline(log, line); ++lines) EXPECT_TRUE(line.starts_with('{')) << line;
   EXPECT_EQ(lines, 3);
   expect(tigon(command + " --resume"), 0, {"Nothing to train"});
+}
+
+TEST(TrainCli, OnATerminalAnErrorHasALineOfItsOwn) {
+  int terminal = -1;
+  const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    // Tokens that the batch does not have get no gradient, and 0/0 without eps.
+    execl(TIGON_PROGRAM, "tigon", "train", "--model", "llama-bytes-1m", "--batch", "1", "--seq", "8", "--steps", "3",
+          "--eps", "0", "--no-gemm-ceiling", nullptr);
+    _exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(terminal, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+  close(terminal);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  expect({WEXITSTATUS(status), text}, 2, {"step 2/3", "\r\ntigon: step 2: the gradient is not finite"});
 }
 
 TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
