@@ -108,7 +108,11 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
   if (options_.last_token < 0 || options_.last_token > file_->tokens()) options_.last_token = file_->tokens();
   windows_ = (options_.last_token - options_.first_token - 1) / options_.seq;
   if (options_.last_token - options_.first_token < 2 || windows_ < 1) {
-    bad_file(path, "there are too few tokens for one sequence", "at least " + std::to_string(options_.seq + 1),
+    const bool part = options_.first_token > 0 || options_.last_token < file_->tokens();  // the rest is for evaluation
+    bad_file(path,
+             "there are too few tokens for one sequence" +
+                 (part ? fmt::format(" from token {} to {}", options_.first_token, options_.last_token) : ""),
+             "at least " + std::to_string(options_.seq + 1),
              std::to_string(std::max<int64_t>(0, options_.last_token - options_.first_token)));
   }
   if (windows_ > int64_t{1} << 31) bad_file(path, "there are too many windows for a shuffled order");

@@ -161,7 +161,10 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("train --no-gemm-ceiling --data /dev/stdin < /dev/null"), 1, {"/dev/stdin", "not a plain file"});
   const Folder folder;
   std::ofstream(folder / "short") << "short";
-  expect(tigon("train --data " + (folder / "short")), 2, {"too few tokens"});
+  expect(tigon("train --data " + (folder / "short")), 2, {"too few tokens for one sequence; expected"});
+  std::ofstream(folder / "text") << std::string(400, 'a');
+  expect(tigon("train --no-gemm-ceiling --eval-fraction 0.01 --data " + (folder / "text")), 2,
+         {"too few tokens for one sequence from token 396 to 400; expected at least 257, got 4"});
   expect(tigon("train --model llama-bytes-1m --steps 1 --batch 1 --seq 8 --resume --checkpoints " + (folder / "none")),
          1, {"no whole checkpoint"});
   fs::create_directories(folder / "model");
