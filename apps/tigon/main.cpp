@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -20,15 +23,36 @@ void refuse_unknown_command(const CLI::App& app, const std::string& name) {
       {.where = {}, .what = "there is no command '" + name + "'", .expected = known, .fix = "See tigon --help."});
 }
 
+// An empty value, which is what a shell makes of a variable that is not set, would be taken for 0 or for no flag at
+// all.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    option->check([](const std::string& text) { return text.empty() ? "the value is empty" : std::string(); }, "");
+  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) refuse_empty_values(*command);
+}
+
 // Not by fmt, which throws where standard error is full or closed.
 int say(const std::exception& error, int code) {
   (void)std::fputs((std::string("tigon: ") + error.what() + "\n").c_str(), stderr);
   return code;
 }
 
+// Where a standard stream is closed, the next file that is opened would take its number, and what is meant for the
+// screen would land in a log or a checkpoint. What stands there instead can be read, so that writing is an error still.
+void keep_standard_streams_apart() {
+  while (true) {
+    const int file = ::open("/dev/null", O_RDONLY);
+    if (file > STDERR_FILENO) (void)::close(file);
+    if (file < 0 || file > STDERR_FILENO) return;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_streams_apart();
   CLI::App app("Tigon: LLM training in little memory", "tigon");
   app.set_version_flag("--version", std::string("tigon ") + tigon::version());
   app.require_subcommand(1);
@@ -40,6 +64,7 @@ int main(int argc, char** argv) {
   tigon::app::add_train(app);
   tigon::app::add_plan(app);
   tigon::app::add_bench(app);
+  refuse_empty_values(app);
   try {
     if (argc > 1) refuse_unknown_command(app, argv[1]);
     app.parse(argc, argv);

@@ -36,7 +36,9 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--batch", batch, "Sequences per micro-batch")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command.add_option("--seq", seq, "Tokens per sequence")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  command.add_option("--seq", seq, "Tokens per sequence")
+      ->check(CLI::Range(int64_t{1}, kLongestSequence))
+      ->capture_default_str();
   command.add_option("--accumulate", accumulate, "Micro-batches per step; their gradients add up to the large batch's")
       ->check(CLI::Range(int64_t{1}, kMostMicroBatches))
       ->capture_default_str();

@@ -38,9 +38,13 @@ void on_signal(int) {
   (void)std::signal(SIGHUP, SIG_IGN);  // of a terminal that is closed, which comes from the shell too
 }
 
+// Whoever read the output is gone: head, or a tee that Ctrl-C ended before the step was finished.
+void on_broken_pipe(int) { stop_requested = true; }
+
 void catch_signals() {
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
   if (std::signal(SIGHUP, on_signal) == SIG_IGN) (void)std::signal(SIGHUP, SIG_IGN);  // nohup
+  if (std::signal(SIGPIPE, on_broken_pipe) == SIG_IGN) (void)std::signal(SIGPIPE, SIG_IGN);
 }
 
 // To standard output. Where that is gone, with a closed terminal, the run goes on; main() finds out at the end.
@@ -55,6 +59,12 @@ void show(fmt::format_string<Args...> format, Args&&... args) {
 class Screen final : public RunObserver {
  public:
   Screen(int64_t steps, int64_t every) : steps_(steps), every_(every), terminal_(isatty(STDOUT_FILENO) == 1) {}
+  // Whatever is said next, an error above all, begins a line of its own.
+  ~Screen() override {
+    if (within_line_) (void)std::fputs("\n", stdout);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
 
   void on_start(const Trainer& trainer, int64_t first_step) override {
     const TrainConfig& train = trainer.config();
@@ -77,7 +87,8 @@ class Screen final : public RunObserver {
     if (terminal_) {
       // Without wrapping: what does not fit on the line is cut, or \r would not lead back to its beginning.
       show("\r\033[K\033[?7l{} {}\033[?7h", bar(r.step), text);
-      if (keeps && every_ > 1) show("\n");
+      within_line_ = !(keeps && every_ > 1);
+      if (!within_line_) show("\n");
     } else if (keeps) {
       show("{}\n", text);
     }
@@ -89,7 +100,10 @@ class Screen final : public RunObserver {
   void on_message(const std::string& text) override { print_line(text); }
 
  private:
-  void print_line(const std::string& text) const { show("{}{}\n", terminal_ ? "\r\033[K" : "", text); }
+  void print_line(const std::string& text) {
+    show("{}{}\n", terminal_ ? "\r\033[K" : "", text);
+    within_line_ = false;
+  }
   std::string bar(int64_t step) const {
     constexpr int64_t kWidth = 20;
     const int64_t full = steps_ > 0 ? kWidth * step / steps_ : kWidth;
@@ -99,7 +113,7 @@ class Screen final : public RunObserver {
   }
 
   int64_t steps_, every_;
-  bool terminal_;
+  bool terminal_, within_line_ = false;
 };
 
 // Host memory: on a CPU the plan, and what the program and its libraries hold beside it.
@@ -143,10 +157,12 @@ void run(Flags& flags) {
   check_run_options(options);
   const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
 
-  Screen screen(train.steps, flags.print_every);
   catch_signals();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
-  const RunResult result = run_training(model, train, options, screen, stop_requested, gemm_rate);
+  const RunResult result = [&] {
+    Screen screen(train.steps, flags.print_every);
+    return run_training(model, train, options, screen, stop_requested, gemm_rate);
+  }();
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 
   if (result.stopped) {

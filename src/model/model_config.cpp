@@ -17,12 +17,14 @@ struct FamilyNames {
   Family family;
   const char* model_type;
   const char* architecture;
+  // What transformers takes where the file does not have the field; 0: it follows from the others, or there is none.
+  int64_t kv_heads, head_dim, max_position, window;
 };
-constexpr FamilyNames kFamilies[] = {{Family::llama, "llama", "LlamaForCausalLM"},
-                                     {Family::mistral, "mistral", "MistralForCausalLM"},
-                                     {Family::qwen2, "qwen2", "Qwen2ForCausalLM"},
-                                     {Family::qwen3, "qwen3", "Qwen3ForCausalLM"},
-                                     {Family::gemma, "gemma", "GemmaForCausalLM"}};
+constexpr FamilyNames kFamilies[] = {{Family::llama, "llama", "LlamaForCausalLM", 0, 0, 2048, 0},
+                                     {Family::mistral, "mistral", "MistralForCausalLM", 8, 0, 131072, 4096},
+                                     {Family::qwen2, "qwen2", "Qwen2ForCausalLM", 32, 0, 32768, 4096},
+                                     {Family::qwen3, "qwen3", "Qwen3ForCausalLM", 32, 128, 32768, 4096},
+                                     {Family::gemma, "gemma", "GemmaForCausalLM", 16, 256, 8192, 0}};
 
 const FamilyNames& names_of(Family family) {
   return *std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const auto& f) { return f.family == family; });
@@ -66,7 +68,9 @@ const std::set<std::string, std::less<>> kHarmless = {"_name_or_path",
                                                       "prefix",
                                                       "generation_config",
                                                       "unsloth_version",
-                                                      "unsloth_fixed"};
+                                                      "unsloth_fixed",
+                                                      "is_llama_config",
+                                                      "transformers.js_config"};
 
 // Reads fields and remembers which were read.
 class Fields {
@@ -84,6 +88,10 @@ class Fields {
   int64_t integer(std::string_view key, int64_t otherwise) {
     const Json* value = get(key);
     return value ? value->integer(at(key)) : otherwise;
+  }
+  // Where a field that is null says something else than one that is not there.
+  int64_t integer(std::string_view key, int64_t null, int64_t absent) {
+    return integer(key, has_key(key) || absent == 0 ? null : absent);
   }
   int64_t required(std::string_view key) {
     if (const Json* value = get(key)) return value->integer(at(key));
@@ -146,16 +154,24 @@ Family family_of(Fields& fields, const Json& json) {
   return found->family;
 }
 
+void refuse_partial_rotation(Fields& fields) {
+  if (fields.number("partial_rotary_factor", 1.0) == 1.0) return;
+  fields.unsupported("partial_rotary_factor", "a rotation of a part of each head is not supported");
+}
+
 ops::RopeScaling rope_scaling(const Json& json, const ModelConfig& config, const std::string& where, double& theta) {
   Fields fields(json, where);
   // Old files call it "type".
   const std::string type = fields.string("rope_type", fields.string("type", "default"));
   theta = fields.number("rope_theta", theta);
+  refuse_partial_rotation(fields);
   ops::RopeScaling scaling;
   if (type == "default") {
     fields.refuse_the_rest();
     return scaling;
   }
+  if (fields.get("factor") == nullptr)
+    fields.unsupported("factor", "the factor of rope scaling '" + type + "' is missing");
   scaling.factor = fields.number("factor", 1.0);
   scaling.original_max_position =
       fields.number("original_max_position_embeddings", static_cast<double>(config.max_position));
@@ -180,8 +196,9 @@ ops::RopeScaling rope_scaling(const Json& json, const ModelConfig& config, const
 
 void read_rope(Fields& fields, ModelConfig& config, const std::string& where) {
   config.rope_theta = fields.number("rope_theta", 10000.0);
-  if (fields.number("partial_rotary_factor", 1.0) != 1.0) {
-    fields.unsupported("partial_rotary_factor", "a rotation of a part of each head is not supported");
+  refuse_partial_rotation(fields);
+  if (fields.boolean("rope_interleaved", false)) {
+    fields.unsupported("rope_interleaved", "a rotation of neighbouring pairs is not supported");
   }
   // transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling.
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -196,7 +213,7 @@ void read_rope(Fields& fields, ModelConfig& config, const std::string& where) {
 
 void read_window(Fields& fields, ModelConfig& config) {
   const bool used = config.family == Family::mistral || fields.boolean("use_sliding_window", false);
-  const int64_t window = fields.integer("sliding_window", 0);
+  const int64_t window = fields.integer("sliding_window", 0, names_of(config.family).window);
   if (used) config.sliding_window = window;
   if (const Json* types = fields.get("layer_types")) {
     for (const Json& type : types->array(fields.at("layer_types"))) {
@@ -246,9 +263,10 @@ ModelConfig model_config_from_json(std::string_view text, const std::string& whe
   config.intermediate = fields.required("intermediate_size");
   config.layers = fields.required("num_hidden_layers");
   config.heads = fields.required("num_attention_heads");
-  config.kv_heads = fields.integer("num_key_value_heads", config.heads);
-  config.head_dim = fields.integer("head_dim", config.heads > 0 ? config.hidden / config.heads : 0);
-  config.max_position = fields.integer("max_position_embeddings", 2048);
+  const FamilyNames& names = names_of(config.family);
+  config.kv_heads = fields.integer("num_key_value_heads", config.heads, names.kv_heads);
+  config.head_dim = fields.integer("head_dim", config.heads > 0 ? config.hidden / config.heads : 0, names.head_dim);
+  config.max_position = fields.integer("max_position_embeddings", names.max_position);
   config.norm_eps = fields.number("rms_norm_eps", 1e-6);
   config.initializer_range = fields.number("initializer_range", 0.02);
   config.tied_embeddings = fields.boolean("tie_word_embeddings", gemma);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
@@ -18,6 +19,7 @@ namespace {
 constexpr const char* kManifest = "checkpoint.json";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kFiles[] = {"model.safetensors", "config.json", kState};
+constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished";
 constexpr int64_t kManifestLimit = int64_t{1} << 24;
 
@@ -94,9 +96,18 @@ void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo
   const fs::path named = folder.has_filename() ? folder : folder.parent_path();  // "run/" is "run"
   if (named.empty())
     throw Error(ErrorCode::invalid_argument, {.where = "checkpoint", .what = "the folder has no name"});
+  // What a save that failed has written takes the room that it lacked.
+  const auto clean = [&] {
+    std::error_code none;
+    fs::remove_all(named.string() + kUnfinished, none);
+  };
   try {
     write_folder(named, write);
+  } catch (const Error&) {
+    clean();
+    throw;
   } catch (const fs::filesystem_error& error) {
+    clean();
     throw Error(ErrorCode::io, {.where = named.string(),
                                 .what = "the checkpoint cannot be written: " + error.code().message(),
                                 .fix = "Choose a folder that is writable and has room."});
@@ -142,6 +153,25 @@ CheckpointInfo read_checkpoint(const fs::path& folder) {
   return info;
 }
 
+namespace {
+
+// Of two texts of many lines, the first that differs: whole models would hide what it is about.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream x(a), y(b);
+  std::string one, other;
+  do {
+    one = other = "nothing";
+    std::getline(x >> std::ws, one);
+    std::getline(y >> std::ws, other);
+  } while (one == other && x && y);
+  for (std::string* line : {&one, &other}) {
+    if (line->ends_with(',')) line->pop_back();
+  }
+  return {one, other};
+}
+
+}  // namespace
+
 void check_settings(const fs::path& folder, const CheckpointInfo& info, const std::string& precision,
                     const std::map<std::string, std::string>& settings) {
   const auto refuse = [&](const std::string& what, const std::string& expected, const std::string& got) {
@@ -155,27 +185,34 @@ void check_settings(const fs::path& folder, const CheckpointInfo& info, const st
   for (const auto& [key, value] : info.settings) {
     const auto ours = settings.find(key);
     if (ours == settings.end()) refuse(key, value, "nothing");
-    if (ours->second != value) refuse(key, value, ours->second);
+    if (ours->second == value) continue;
+    const auto [expected, got] = first_difference(value, ours->second);
+    refuse(key, expected, got);
   }
 }
 
-fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08}", step); }
+namespace {
+
+// Eight digits sort as text; longer numbers are later ones.
+bool earlier(const fs::path& a, const fs::path& b) {
+  const std::string x = a.filename(), y = b.filename();
+  return x.size() != y.size() ? x.size() < y.size() : x < y;
+}
+
+}  // namespace
+
+fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("{}{:08}", kStep, step); }
 
 std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with("step-") && name.size() >= 13 &&
-        name.find_first_not_of("0123456789", 5) == std::string::npos) {
+    if (name.starts_with(kStep) && name.size() >= 13 && name.find_first_not_of("0123456789", 5) == std::string::npos) {
       found.push_back(entry.path());
     }
   }
-  // Eight digits sort as text; longer numbers are later ones.
-  std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) {
-    const std::string x = a.filename(), y = b.filename();
-    return x.size() != y.size() ? x.size() < y.size() : x < y;
-  });
+  std::sort(found.begin(), found.end(), earlier);
   return found;
 }
 
@@ -192,8 +229,9 @@ fs::path newest_checkpoint(const fs::path& folder, std::vector<std::string>* dam
   return {};
 }
 
-void prune_checkpoints(const fs::path& folder, int64_t keep) {
+void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t newest) {
   std::vector<fs::path> all = list_checkpoints(folder);
+  std::erase_if(all, [&](const fs::path& path) { return earlier(checkpoint_path(folder, newest), path); });
   const int64_t surplus = static_cast<int64_t>(all.size()) - std::max<int64_t>(1, keep);
   for (int64_t i = 0; i < surplus; ++i) {
     // Renamed first: a half-removed folder must not look like a checkpoint.
@@ -208,7 +246,9 @@ void prune_checkpoints(const fs::path& folder, int64_t keep) {
 void remove_unfinished(const fs::path& folder) {
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
-    if (entry.path().filename().string().ends_with(kUnfinished)) fs::remove_all(entry.path());
+    const std::string name = entry.path().filename();
+    // A folder may hold more than checkpoints: what has another name is not ours to remove.
+    if (name.starts_with(kStep) && name.ends_with(kUnfinished)) fs::remove_all(entry.path());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <system_error>
 
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
@@ -34,8 +35,17 @@ uint64_t little_endian(const unsigned char* p, int bytes) {
 
 }  // namespace
 
-TokenFile::TokenFile(const std::filesystem::path& path) : path_(path), file_(path, std::ios::binary | std::ios::ate) {
-  if (!file_ || std::filesystem::is_directory(path)) {
+TokenFile::TokenFile(const std::filesystem::path& path) : path_(path) {
+  std::error_code failed;
+  const std::filesystem::file_status status = std::filesystem::status(path, failed);
+  // Opening a pipe would wait for its writer, and then it could not be read in any order.
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw Error(ErrorCode::io, {.where = path.string(),
+                                .what = "the data is not a plain file, and cannot be read in any order",
+                                .fix = "Write it to a file first."});
+  }
+  file_.open(path, std::ios::binary | std::ios::ate);
+  if (!file_) {
     throw Error(ErrorCode::io, {.where = path.string(), .what = "the data cannot be opened"});
   }
   const auto size = static_cast<int64_t>(file_.tellg());
@@ -98,7 +108,11 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
   if (options_.last_token < 0 || options_.last_token > file_->tokens()) options_.last_token = file_->tokens();
   windows_ = (options_.last_token - options_.first_token - 1) / options_.seq;
   if (options_.last_token - options_.first_token < 2 || windows_ < 1) {
-    bad_file(path, "there are too few tokens for one sequence", "at least " + std::to_string(options_.seq + 1),
+    const bool part = options_.first_token > 0 || options_.last_token < file_->tokens();  // the rest is for evaluation
+    bad_file(path,
+             "there are too few tokens for one sequence" +
+                 (part ? fmt::format(" from token {} to {}", options_.first_token, options_.last_token) : ""),
+             "at least " + std::to_string(options_.seq + 1),
              std::to_string(std::max<int64_t>(0, options_.last_token - options_.first_token)));
   }
   if (windows_ > int64_t{1} << 31) bad_file(path, "there are too many windows for a shuffled order");

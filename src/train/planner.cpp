@@ -162,8 +162,21 @@ Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const
     return good;
   };
   return {.batch = search(&TrainConfig::batch, int64_t{1} << 16),
-          .seq = search(&TrainConfig::seq, model.longest_sequence())};
+          .seq = search(&TrainConfig::seq, std::min(model.longest_sequence(), kLongestSequence))};
 }
+
+namespace {
+
+// The stages by name, as --recompute takes them. With tiles the MLP is one stage, without them three.
+StageMask nameable(StageMask mask, bool tiled) {
+  const std::string text = recompute_to_string(mask);
+  if (text == "none" || text == "selective" || text == "block") return mask;
+  const StageMask parts = stage_bit(StageId::gate_up) | stage_bit(StageId::activation) | stage_bit(StageId::down);
+  if (tiled && (mask & parts) == parts) mask |= stage_bit(StageId::mlp);
+  return mask & ~(tiled ? parts : stage_bit(StageId::mlp));
+}
+
+}  // namespace
 
 std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {
   std::vector<Advice> list;
@@ -179,6 +192,7 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   const auto recompute = [&](const char* what) {
     TrainConfig changed = train;
     changed.memory.recompute |= recompute_from_string(what);
+    changed.memory.recompute = nameable(changed.memory.recompute, changed.memory.mlp_tile > 0);
     return changed;
   };
   const auto precision = [&](const char* name) {
@@ -190,7 +204,8 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   TrainConfig fused = train;
   fused.fused = {};
   suggest(fused, "--fused all", "no whole logits, no intermediates; faster as well");
-  suggest(recompute("selective"), "--recompute selective",
+  const TrainConfig selective = recompute("selective");
+  suggest(selective, "--recompute " + recompute_to_string(selective.memory.recompute),
           "norms and activations are made again: a few per cent of time");
   suggest(recompute("block"), "--recompute block", "only each layer's input stays: about a quarter more time");
   if (train.precision.weight == DType::f32) {
@@ -199,7 +214,11 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   suggest(precision("bf16-sr"), "--precision bf16-sr", "8 bytes a parameter: bf16 states with stochastic rounding");
   TrainConfig tiled = train;
   tiled.memory.mlp_tile = std::min<int64_t>(2048, train.tokens());
-  suggest(tiled, "--mlp-tile " + std::to_string(tiled.memory.mlp_tile),
+  tiled.memory.recompute = nameable(train.memory.recompute, true);
+  const std::string stages = tiled.memory.recompute == train.memory.recompute
+                                 ? ""
+                                 : "--recompute " + recompute_to_string(tiled.memory.recompute) + " ";
+  suggest(tiled, stages + "--mlp-tile " + std::to_string(tiled.memory.mlp_tile),
           "the MLP's inner values for a tile of tokens at a time");
   TrainConfig lean = train;
   lean.memory.chunk.lean = true;

@@ -252,6 +252,12 @@ class Run {
                    .what = "the gradient is not finite; the weights are spoiled from here on",
                    .fix = "Lower --lr, lengthen --warmup or clip harder, and resume from the last checkpoint."});
     }
+    if (r.skipped && r.loss_scale <= 1) {
+      throw Error(ErrorCode::invalid_argument,
+                  {.where = "step " + std::to_string(r.step),
+                   .what = "the gradient is not finite even with a loss scale of 1, and skipping steps changes nothing",
+                   .fix = "Are the weights finite? If they are, use --precision bf16, whose range is larger."});
+    }
   }
 
   void drain(StepLog& log) {
@@ -300,7 +306,7 @@ class Run {
   void save() {
     const fs::path path = checkpoint_path(options_.checkpoints, trainer_.step());
     trainer_.save_checkpoint(path, settings_);
-    prune_checkpoints(options_.checkpoints, options_.keep);
+    prune_checkpoints(options_.checkpoints, options_.keep, trainer_.step());
     saved_ = trainer_.step();
     observer_.on_checkpoint(path);
   }

@@ -105,7 +105,7 @@ double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
 
 void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("batch", static_cast<double>(train.batch), 1, 1 << 20);
-  check_range("seq", static_cast<double>(train.seq), 1, 1 << 24);
+  check_range("seq", static_cast<double>(train.seq), 1, kLongestSequence);
   check_range("accumulate", static_cast<double>(train.accumulate), 1, kMostMicroBatches);
   check_range("steps", static_cast<double>(train.steps), 0, 1e12);
   check_range("lr", train.optimizer.lr, 0, 1e3);

@@ -17,6 +17,7 @@ namespace tigon {
 namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 22;  // elements on the host at a time
+constexpr const char* kHead = "lm_head.weight";
 
 // values[i] = mean + range·normal(first + i); first is a multiple of 4. One block of random words makes four values.
 void fill_normal(const Context& ctx, const RandomStream& random, int64_t first, double mean, double range,
@@ -119,13 +120,45 @@ void check_weights(const ParameterList& parameters, bool tied, const TensorFiles
       }
     }
   }
-  if (tied) expected.insert("lm_head.weight");  // some files have the shared matrix twice
+  if (tied) expected.insert(kHead);  // some files have the shared matrix twice
   for (const auto& [name, tensor] : files.tensors()) {
     if (expected.contains(name) || is_buffer(name)) continue;
     throw Error(ErrorCode::invalid_argument, {.where = tensor.file.string(),
                                               .what = "'" + name + "' is no weight of this model",
                                               .fix = "Does config.json belong to these files?"});
   }
+}
+
+void read_values(const TensorFiles& files, const StoredTensor& tensor, int64_t first, int64_t n,
+                 std::vector<std::byte>& bytes, std::vector<float>& values) {
+  const int64_t width = size_of(tensor.dtype);
+  bytes.resize(static_cast<size_t>(n * width));
+  values.resize(static_cast<size_t>(n));
+  files.read(tensor, first * width, bytes.data(), n * width);
+  widen(tensor.dtype, bytes, values);
+}
+
+// A head in the files of a model whose head is the embedding has to be the embedding: what differs was trained apart,
+// and leaving it out would make another model of it.
+void check_tied_head(const ParameterList& parameters, const TensorFiles& files) {
+  const StoredTensor* head = files.find(kHead);
+  if (head == nullptr) return;
+  const StoredTensor& embedding = *files.find(parameters.all[static_cast<size_t>(parameters.embedding)].parts[0].name);
+  bool same = is_float(head->dtype) && head->sizes == embedding.sizes;
+  const int64_t elements = embedding.bytes / size_of(embedding.dtype);
+  std::vector<std::byte> bytes;
+  std::vector<float> ours, theirs;
+  for (int64_t first = 0; same && first < elements; first += kPiece) {
+    const int64_t n = std::min(kPiece, elements - first);
+    read_values(files, embedding, first, n, bytes, ours);
+    read_values(files, *head, first, n, bytes, theirs);
+    same = std::memcmp(ours.data(), theirs.data(), static_cast<size_t>(n) * sizeof(float)) == 0;
+  }
+  if (same) return;
+  throw Error(ErrorCode::invalid_argument,
+              {.where = head->file.string(),
+               .what = std::string("'") + kHead + "' is not the embedding, though 'tie_word_embeddings' says so",
+               .fix = "Set it to false in config.json, or remove the head from the files."});
 }
 
 struct NamedState {
@@ -162,6 +195,7 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
 void load_weights(const Context& ctx, const ParameterList& parameters, bool tied, const TensorFiles& files,
                   Residents& r) {
   check_weights(parameters, tied, files);
+  if (tied) check_tied_head(parameters, files);
   std::vector<float> values;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
@@ -169,13 +203,9 @@ void load_weights(const Context& ctx, const ParameterList& parameters, bool tied
     for (const ParameterPart& part : p.parts) {
       const StoredTensor& tensor = *files.find(part.name);
       const int64_t start = part.begin * columns_of(p), elements = (part.end - part.begin) * columns_of(p);
-      const int64_t width = size_of(tensor.dtype);
       for (int64_t first = 0; first < elements; first += kPiece) {
         const int64_t n = std::min(kPiece, elements - first);
-        bytes.resize(static_cast<size_t>(n * width));
-        values.resize(static_cast<size_t>(n));
-        files.read(tensor, first * width, bytes.data(), n * width);
-        widen(tensor.dtype, bytes, values);
+        read_values(files, tensor, first, n, bytes, values);
         store_parameter(ctx, r, i, start + first, values, bytes);
       }
     }

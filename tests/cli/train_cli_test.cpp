@@ -1,6 +1,7 @@
 // tigon plan and tigon train as a person meets them, and as a power cut does.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -152,10 +153,18 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("train --steps 0 --eval-fraction 0.5 --eval-data /dev/null"), 2, {"--eval-fraction", "--eval-data"});
   expect(tigon("train --steps 0 --seed -1"), 2, {"--seed", "-1"});
   expect(tigon("train --steps 0 --beta2 1 --no-gemm-ceiling"), 2, {"beta2", "expected 0 to 0.99999999, got 1"});
+  for (const char* flag : {"--lr", "--steps", "--output", "--checkpoints", "--log", "--data", "--model"}) {
+    expect(tigon(std::string("train --steps 0 ") + flag + " ''"), 2, {flag});
+    expect(tigon(std::string("train --no-gemm-ceiling ") + flag + "="), 2, {flag});
+  }
   expect(tigon("train --data /nonexistent"), 2, {"--data"});
+  expect(tigon("train --no-gemm-ceiling --data /dev/stdin < /dev/null"), 1, {"/dev/stdin", "not a plain file"});
   const Folder folder;
   std::ofstream(folder / "short") << "short";
-  expect(tigon("train --data " + (folder / "short")), 2, {"too few tokens"});
+  expect(tigon("train --data " + (folder / "short")), 2, {"too few tokens for one sequence; expected"});
+  std::ofstream(folder / "text") << std::string(400, 'a');
+  expect(tigon("train --no-gemm-ceiling --eval-fraction 0.01 --data " + (folder / "text")), 2,
+         {"too few tokens for one sequence from token 396 to 400; expected at least 257, got 4"});
   expect(tigon("train --model llama-bytes-1m --steps 1 --batch 1 --seq 8 --resume --checkpoints " + (folder / "none")),
          1, {"no whole checkpoint"});
   fs::create_directories(folder / "model");
@@ -225,6 +234,51 @@ TEST(TrainCli, ARunGoesOnWithoutItsOutput) {
   EXPECT_TRUE(fs::exists(run + "/step-00000002"));
 }
 
+TEST(TrainCli, ARunWhoseReaderIsGoneSaves) {
+  const Folder folder;
+  std::string command;
+  for (const std::string& argument : small_run(folder / "run", 1000000)) command += argument + " ";
+  expect(tigon(command + "--log " + (folder / "log") + " | head -n 1"), 0, {"M parameters"});
+  const std::string log = bytes_of(folder / "log");
+  const size_t end = log.find(R"({"end":true,"step":)");
+  ASSERT_NE(end, std::string::npos) << log;
+  char name[32];
+  (void)snprintf(name, sizeof name, "run/step-%08d", atoi(log.c_str() + end + 19));
+  EXPECT_TRUE(fs::exists(folder / name)) << name;
+}
+
+TEST(TrainCli, WithoutStandardStreamsNothingLandsInOtherFiles) {
+  const Folder folder;
+  const std::string command =
+      "train --model llama-bytes-1m --batch 1 --seq 8 --steps 2 --no-gemm-ceiling --checkpoints " + (folder / "run") +
+      " --log " + (folder / "log");
+  EXPECT_EQ(std::system((TIGON_PROGRAM " " + command + " <&- >&- 2>&-").c_str()), 1 << 8);
+  std::ifstream log(folder / "log");
+  int lines = 0;
+  for (std::string line; std::getline(log, line); ++lines) EXPECT_TRUE(line.starts_with('{')) << line;
+  EXPECT_EQ(lines, 3);
+  expect(tigon(command + " --resume"), 0, {"Nothing to train"});
+}
+
+TEST(TrainCli, OnATerminalAnErrorHasALineOfItsOwn) {
+  int terminal = -1;
+  const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    // Tokens that the batch does not have get no gradient, and 0/0 without eps.
+    execl(TIGON_PROGRAM, "tigon", "train", "--model", "llama-bytes-1m", "--batch", "1", "--seq", "8", "--steps", "3",
+          "--eps", "0", "--no-gemm-ceiling", nullptr);
+    _exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(terminal, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+  close(terminal);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  expect({WEXITSTATUS(status), text}, 2, {"step 2/3", "\r\ntigon: step 2: the gradient is not finite"});
+}
+
 TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
   const Folder folder;
   const std::string output = folder / "output";
@@ -261,6 +315,10 @@ TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
   expect(tigon(command + "one --steps 1"), 0, {});
   expect(tigon(command + "other --steps 2 --resume"), 2, {"data", "checkpoint's"});
   expect(tigon(command + "one --steps 2 --resume --ignore-token 97"), 2, {"--ignore-token", "expected -1, got 97"});
+  std::string larger = command;
+  larger.replace(larger.find("-1m"), 3, "-6m");
+  expect(tigon(larger + "one --steps 2 --resume"), 2,
+         {"this run's model is not the checkpoint's; expected \"hidden_size\": 128, got \"hidden_size\": 256."});
   expect(tigon(command + "one --steps 2 --resume"), 0, {"resumed after step 1"});
   expect(tigon(command + "one --steps 2 --resume"), 0, {"Nothing to train: 2 of 2 steps are done"});
 }
@@ -276,6 +334,19 @@ TEST(TrainCli, AFileOfTheModelThatCannotBeCopiedIsNamed) {
   expect(tigon(command + (folder / "model") + " --output " + (folder / "other")), 1,
          {"tokenizer.json", "the weights are written", "Copy it from"});
   EXPECT_TRUE(fs::exists(folder / "other/model.safetensors"));
+}
+
+TEST(TrainCli, ADamagedCheckpointIsPassedOverAndPushesNothingOut) {
+  const Folder folder;
+  const std::string command =
+      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --checkpoints " +
+      (folder / "run");
+  expect(tigon(command + " --steps 3 --keep 3"), 0, {});
+  std::ofstream(folder / "run/step-00000003/model.safetensors", std::ios::app) << "damage";
+  expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"passed over", "step-00000003", "Nothing to train"});
+  fs::remove_all(folder / "run/step-00000002");
+  expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"resumed after step 1", "saved"});
+  expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"resumed after step 2"});
 }
 
 // A full disk cuts a line off.

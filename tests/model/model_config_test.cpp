@@ -69,7 +69,8 @@ TEST(ModelConfig, UnknownAndUnsupportedIsRefusedByName) {
   expect_refused(replaced(kLlama32, "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1"), "attention_dropout");
   expect_refused(replaced(kLlama32, "\"silu\"", "\"relu2\""), "'relu2'");
   expect_refused(replaced(kLlama32, "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\""), "longrope");
-  expect_refused(replaced(kLlama32, "\"factor\": 32.0", "\"mystery\": 32.0"), "mystery");
+  expect_refused(replaced(kLlama32, "\"factor\": 32.0,", "\"factor\": 32.0, \"mystery\": 32.0,"), "mystery");
+  expect_refused(replaced(kLlama32, "\"factor\": 32.0,", ""), "'factor'");
   expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"num_experts\": 8"), "num_experts");
   expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"quantization_config\": {}"), "quantization_config");
   expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"partial_rotary_factor\": 0.5"), "partial_rotary_factor");
@@ -165,6 +166,47 @@ TEST(ModelConfig, ReadsTheFilesOfOtherFamilies) {
     EXPECT_EQ(read.qkv_bias, ours.qkv_bias);
     EXPECT_EQ(read.qk_norm, ours.qk_norm);
   }
+}
+
+// As transformers completes a file: a family has numbers of its own, and null is not the same as nothing.
+TEST(ModelConfig, FieldsThatAreNotThereAreTheFamilys) {
+  const auto read = [](const std::string& type, const std::string& extra) {
+    return model_config_from_json(R"({"model_type":")" + type + R"(","vocab_size":8,"hidden_size":64,
+      "intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":32)" +
+                                      extra + "}",
+                                  "config.json");
+  };
+  const struct {
+    const char* type;
+    int64_t kv_heads, head_dim, max_position, window;
+  } families[] = {{"llama", 32, 2, 2048, 0},
+                  {"mistral", 8, 2, 131072, 4096},
+                  {"qwen2", 32, 2, 32768, 0},
+                  {"qwen3", 32, 128, 32768, 0},
+                  {"gemma", 16, 256, 8192, 0}};
+  for (const auto& family : families) {
+    const ModelConfig config = read(family.type, "");
+    EXPECT_EQ(config.kv_heads, family.kv_heads) << family.type;
+    EXPECT_EQ(config.head_dim, family.head_dim) << family.type;
+    EXPECT_EQ(config.max_position, family.max_position) << family.type;
+    EXPECT_EQ(config.sliding_window, family.window) << family.type;
+    EXPECT_EQ(read(family.type, R"(,"num_key_value_heads":null)").kv_heads, 32) << family.type;
+    EXPECT_EQ(read(family.type, R"(,"sliding_window":null)").sliding_window, 0) << family.type;
+  }
+  EXPECT_EQ(read("qwen2", R"(,"use_sliding_window":true)").sliding_window, 4096);
+}
+
+TEST(ModelConfig, FieldsThatSayTheUsualAreTaken) {
+  // SmolLM2's, and what newer files may have.
+  const std::string smol = replaced(kLlama32, "\"use_cache\": true", R"("is_llama_config": true,
+    "rope_interleaved": false, "transformers.js_config": {"dtype": "q4"}, "use_cache": true)");
+  EXPECT_EQ(model_config_from_json(smol, "config.json").vocab, 128256);
+  expect_refused(replaced(smol, "\"rope_interleaved\": false", "\"rope_interleaved\": true"), "rope_interleaved");
+  const std::string inside =
+      replaced(kLlama32, "\"rope_type\": \"llama3\"", "\"partial_rotary_factor\": 1.0, \"rope_type\": \"llama3\"");
+  EXPECT_EQ(model_config_from_json(inside, "config.json").rope_scaling.factor, 32.0);
+  expect_refused(replaced(inside, "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.5"),
+                 "partial_rotary_factor");
 }
 
 TEST(ModelConfig, MistralsWindowIsKept) {

@@ -1,6 +1,8 @@
 // Checkpoints that were cut, flipped, mixed up or written by somebody else: an error each, and the run is as it was.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "ops/expect_error.hpp"
@@ -89,6 +91,7 @@ TEST(Checkpoint, TheNewestWholeOneIsFound) {
   EXPECT_TRUE(newest_checkpoint(runs).empty());
   for (const int64_t step : {5, 20, 100}) trainer.save_checkpoint(checkpoint_path(runs, step), kSettings);
   fs::create_directories(runs / "step-00000200.unfinished");
+  write_text_file(runs / "notes.unfinished", "mine");
   fs::create_directories(runs / "step-00000300");  // killed by hand: no manifest
   overwrite(checkpoint_path(runs, 100) / "state.safetensors", "short");
   std::vector<std::string> damaged;
@@ -97,9 +100,24 @@ TEST(Checkpoint, TheNewestWholeOneIsFound) {
   prune_checkpoints(runs, 2);
   EXPECT_EQ(list_checkpoints(runs).size(), 2u);
   EXPECT_FALSE(fs::exists(runs / "step-00000200.unfinished"));
+  EXPECT_TRUE(fs::exists(runs / "notes.unfinished"));
   // Saving over an old one leaves a whole one.
   trainer.save_checkpoint(checkpoint_path(runs, 100), kSettings);
   EXPECT_EQ(newest_checkpoint(runs), checkpoint_path(runs, 100));
+}
+
+// A run that has passed over a damaged one saves earlier steps: those are the ones to keep.
+TEST(Checkpoint, ADamagedOneDoesNotPushOutWhatIsWhole) {
+  const TemporaryFolder folder;
+  const fs::path runs = folder / "runs";
+  Trainer trainer(tiny(), small_run());
+  trainer.initialize();
+  for (const int64_t step : {5, 20, 100}) trainer.save_checkpoint(checkpoint_path(runs, step), kSettings);
+  overwrite(checkpoint_path(runs, 100) / "state.safetensors", "short");
+  prune_checkpoints(runs, 1, 20);
+  EXPECT_EQ(newest_checkpoint(runs), checkpoint_path(runs, 20));
+  EXPECT_FALSE(fs::exists(checkpoint_path(runs, 5)));
+  EXPECT_TRUE(fs::exists(checkpoint_path(runs, 100)));
 }
 
 TEST(Checkpoint, AFullOrForbiddenFolderIsAnError) {
@@ -109,6 +127,24 @@ TEST(Checkpoint, AFullOrForbiddenFolderIsAnError) {
   EXPECT_THROW(write_text_file("/dev/full/x", "text"), Error);
   EXPECT_THROW(trainer.save_checkpoint("/dev/null/step-00000001", kSettings), Error);
   EXPECT_THROW(trainer.save_checkpoint("", kSettings), Error);
+}
+
+TEST(Checkpoint, ASaveThatFailsLeavesNothingBehind) {
+  const TemporaryFolder folder;
+  Trainer trainer(tiny(), small_run());
+  trainer.initialize();
+  trainer.set_config_text(std::string(1 << 20, ' '));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 1 << 19;  // the weights still fit
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(trainer.save_checkpoint(folder / "step-00000001", kSettings), Error);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  (void)std::signal(SIGXFSZ, old);
+  EXPECT_FALSE(fs::exists(folder / "step-00000001.unfinished"));
+  EXPECT_FALSE(fs::exists(folder / "step-00000001"));
 }
 
 TEST(Checkpoint, ReplacesCheckpointsAndNothingElse) {

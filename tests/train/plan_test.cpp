@@ -222,6 +222,53 @@ TEST(PlanMemory, AdviceSavesStepByStep) {
   }
 }
 
+// A flag replaces what was there before, so it has to name all of it.
+TEST(PlanMemory, AdviceNamesTheStagesThatWereChosenAlready) {
+  const ModelConfig model = builtin_model("llama-bytes-1m");
+  const ParameterList parameters(model);
+  for (const char* chosen : {"gate_up", "qkv,attention", "mlp", "mlp,norm1"}) {
+    TrainConfig train;
+    train.memory.recompute = recompute_from_string(chosen);
+    train.memory.mlp_tile = std::string_view(chosen).starts_with("mlp") ? 64 : 0;
+    const Advice first = advice(model, parameters, train).at(0);
+    ASSERT_TRUE(first.flag.starts_with("--recompute ")) << first.flag;
+    const std::string stages = first.flag.substr(12);
+    if (train.memory.mlp_tile > 0) {
+      EXPECT_EQ(stages, "norm1,norm2,mlp");
+    }
+    train.memory.recompute = recompute_from_string(stages);
+    EXPECT_EQ(plan_memory(model, parameters, train).total_bytes(), first.total_bytes) << chosen;
+  }
+}
+
+// With tiles the MLP has no stage of that name, and the flag would be refused.
+TEST(PlanMemory, AdviceOfTilesLeavesNoStageThatIsGone) {
+  const ModelConfig model = builtin_model("llama-25m");
+  TrainConfig train;
+  train.batch = 8;
+  train.seq = 1024;
+  train.precision = precision_from_string("bf16");
+  std::string stages = "norm1,qkv,attention,o_proj,norm2,gate_up,activation,down";  // "block" saves no more than that
+  train.memory.recompute = recompute_from_string(stages);
+  bool tiles = false;
+  for (const Advice& a : advice(model, ParameterList(model), train)) {
+    if (const size_t at = a.flag.find("--recompute "); at != std::string::npos) stages = a.flag.substr(at + 12);
+    ASSERT_NE(stages, "block");
+    tiles = tiles || a.flag.find("--mlp-tile ") != std::string::npos;
+    if (tiles) {
+      EXPECT_TRUE(stages.starts_with("norm1,qkv,attention,o_proj,norm2,mlp")) << stages;
+    }
+  }
+  EXPECT_TRUE(tiles);
+}
+
+TEST(PlanMemory, FitOfAModelWithMorePositionsThanAnyRunTakes) {
+  ModelConfig model = small_model();
+  model.max_position = int64_t{1} << 30;
+  const Fit fit = largest_fit(model, ParameterList(model), small_run(), int64_t{1} << 60);
+  EXPECT_EQ(fit.seq, kLongestSequence);
+}
+
 TEST(PlanMemory, NonsenseIsRefused) {
   const ModelConfig model = small_model();
   const ParameterList parameters(model);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "ops/expect_error.hpp"
 #include "train/small_model.hpp"
@@ -48,6 +49,25 @@ TEST(RunTraining, AnObserverMayThrowAndTheRunGoesOnLater) {
   const RunResult resumed = run(options, patient);
   EXPECT_EQ(resumed.trained, 15);
   EXPECT_EQ(resumed.last_loss, run({}, patient).last_loss);
+}
+
+// All steps would be skipped, and the run would look as if it had gone well.
+TEST(RunTraining, GradientsThatNoLossScaleMakesFiniteEndTheRun) {
+  const TemporaryFolder folder;
+  Trainer trainer(small_model(), small_run());
+  trainer.initialize();
+  trainer.save_weights(folder / "model");
+  std::fstream weights(folder / "model" / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(-4, std::ios::end);
+  weights.write("\xff\xff\xff\xff", 4);
+  weights.close();
+  TrainConfig train = small_run();
+  train.precision = precision_from_string("fp16");
+  train.precision.loss_scale.initial = 4;
+  const std::atomic<bool> stop{false};
+  RunObserver observer;
+  expect_error([&] { (void)run_training(small_model(), train, {.model_folder = folder / "model"}, observer, stop); },
+               ErrorCode::invalid_argument, "step 3: the gradient is not finite even with a loss scale of 1");
 }
 
 }  // namespace

@@ -290,6 +290,40 @@ TEST(Trainer, ABadBatchChangesNothing) {
   EXPECT_EQ(state_of(trainer), state_of(other));
 }
 
+// transformers keeps such a head apart from the embedding.
+TEST(Trainer, AHeadThatIsNotTheEmbeddingItIsTiedToIsRefused) {
+  const TemporaryFolder folder;
+  const ModelConfig model = small_qwen3();
+  Trainer trainer(model, small_run());
+  trainer.initialize();
+  trainer.save_weights(folder / "model");
+  const auto with_head = [&](std::vector<int64_t> sizes, int difference) {
+    const TensorFiles files = TensorFiles::open(folder / "model");
+    std::vector<TensorToStore> tensors;
+    const auto add = [&](const std::string& name, const StoredTensor& from, std::vector<int64_t> shape, int change) {
+      tensors.push_back({.name = name,
+                         .dtype = from.dtype,
+                         .sizes = std::move(shape),
+                         .produce = [&files, &from, change](int64_t offset, void* out, int64_t bytes) {
+                           files.read(from, offset, out, bytes);
+                           auto* last = static_cast<unsigned char*>(out) + bytes - 1;
+                           *last = static_cast<unsigned char>(*last + change);
+                         }});
+    };
+    for (const auto& [name, tensor] : files.tensors()) add(name, tensor, tensor.sizes, 0);
+    add("lm_head.weight", *files.find("model.embed_tokens.weight"), std::move(sizes), difference);
+    (void)write_safetensors(folder / "with_head.safetensors", tensors);
+  };
+  with_head({model.vocab, model.hidden}, 0);
+  EXPECT_NO_THROW(trainer.load_weights(folder / "with_head.safetensors"));
+  with_head({model.vocab, model.hidden}, 1);
+  expect_error([&] { trainer.load_weights(folder / "with_head.safetensors"); }, ErrorCode::invalid_argument,
+               "'lm_head.weight' is not the embedding");
+  with_head({model.hidden, model.vocab}, 0);
+  expect_error([&] { trainer.load_weights(folder / "with_head.safetensors"); }, ErrorCode::invalid_argument,
+               "'lm_head.weight' is not the embedding");
+}
+
 TEST(Trainer, WithoutWeightsNothingRuns) {
   TrainConfig train = small_run();
   train.evaluates = true;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,8 +15,10 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 // The newest that is whole; empty if there is none. Damaged ones are passed over and named in `damaged`.
 std::filesystem::path newest_checkpoint(const std::filesystem::path& folder,
                                         std::vector<std::string>* damaged = nullptr);
-// Removes all but the newest `keep`, and what killed runs left behind.
-void prune_checkpoints(const std::filesystem::path& folder, int64_t keep);
+// Removes all but the newest `keep`, and what killed runs left behind. Those after the step `newest` neither count nor
+// go: a run that saves an earlier one has passed over them as damaged, and they must not push out what is whole.
+void prune_checkpoints(const std::filesystem::path& folder, int64_t keep,
+                       int64_t newest = std::numeric_limits<int64_t>::max());
 // What killed runs left behind.
 void remove_unfinished(const std::filesystem::path& folder);
 

@@ -49,6 +49,7 @@ struct Schedule {
 double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps);
 
 constexpr int64_t kMostMicroBatches = 1 << 16;  // of a step
+constexpr int64_t kLongestSequence = 1 << 24;   // of any model
 
 // A training run. One step is `accumulate` micro-batches of [batch, seq] tokens.
 struct TrainConfig {
