@@ -30,6 +30,7 @@ class StepLog {
  public:
   StepLog(const fs::path& path, bool append) {
     if (path.empty()) return;
+    refuse_other_file(path);
     if (append && fs::is_regular_file(path)) drop_cut_line(path);
     file_.open(path, append ? std::ios::app : std::ios::trunc);
     if (!file_) throw Error(ErrorCode::io, {.where = path.string(), .what = "the log cannot be written"});
@@ -44,6 +45,16 @@ class StepLog {
   }
 
  private:
+  // Data or weights that stand there by mistake would be lost.
+  static void refuse_other_file(const fs::path& path) {
+    if (!fs::is_regular_file(path)) return;
+    const int first = std::ifstream(path, std::ios::binary).get();
+    if (first == '{' || first == std::char_traits<char>::eof()) return;
+    throw Error(ErrorCode::invalid_argument, {.where = path.string(),
+                                              .what = "the log would overwrite a file that is not a log",
+                                              .fix = "Choose another file for the log."});
+  }
+
   // A full disk leaves a part of a line, which the next one must not be glued to.
   static void drop_cut_line(const fs::path& path) {
     std::ifstream old(path, std::ios::binary);

@@ -51,6 +51,22 @@ TEST(RunTraining, AnObserverMayThrowAndTheRunGoesOnLater) {
   EXPECT_EQ(resumed.last_loss, run({}, patient).last_loss);
 }
 
+TEST(RunTraining, TheLogReplacesNothingButALog) {
+  const TemporaryFolder folder;
+  const std::filesystem::path data = folder / "text.txt", log = folder / "log.jsonl";
+  std::ofstream(data) << std::string(4000, 'a');
+  RunObserver observer;
+  expect_error([&] { (void)run({.log = data}, observer); }, ErrorCode::invalid_argument,
+               "the log would overwrite a file that is not a log");
+  EXPECT_EQ(std::filesystem::file_size(data), 4000u);
+  std::ofstream(log) << "";
+  for (int twice = 0; twice < 2; ++twice) (void)run({.log = log}, observer);
+  std::ifstream lines(log);
+  std::string first;
+  std::getline(lines, first);
+  EXPECT_TRUE(first.starts_with('{')) << first;
+}
+
 // All steps would be skipped, and the run would look as if it had gone well.
 TEST(RunTraining, GradientsThatNoLossScaleMakesFiniteEndTheRun) {
   const TemporaryFolder folder;
