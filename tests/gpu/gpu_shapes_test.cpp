@@ -52,19 +52,13 @@ TEST_F(GpuShapes, CrossEntropySeesTheWholeVocabulary) {
 }
 
 TEST_F(GpuShapes, MasksCountForNothing) {
-  const auto check_masks = [](const bench::OpTable& table, std::initializer_list<const char*> shapes) {
-    for (const char* shape : shapes) {
-      for (const double mask : kMasks) {
-        const bench::OpCase c = masked_case(table, shape, mask);
-        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-          if (holds_mask(dtype, mask)) check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
-        }
-      }
-    }
+  const auto check_masked = [](const bench::OpCase& c, DType dtype) {
+    check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
   };
   // Rows for a warp, for a block, for a team.
-  check_masks(bench::softmax_table(), {"7x64", "7x3000", "5x32000"});
-  check_masks(bench::cross_entropy_table(), {"7x64", "7x3000", "5x32000", "7x64:in_place", "5x32000:in_place"});
+  for_masked_cases(bench::softmax_table(), {"7x64", "7x3000", "5x32000"}, check_masked);
+  for_masked_cases(bench::cross_entropy_table(), {"7x64", "7x3000", "5x32000", "7x64:in_place", "5x32000:in_place"},
+                   check_masked);
 }
 
 // With and without a bias; check() runs each case twice, so what was tuned is run again.

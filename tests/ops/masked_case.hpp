@@ -19,8 +19,17 @@ inline bench::OpCase masked_case(const bench::OpTable& table, const std::string&
   return c;
 }
 
-// Masks in use: the lowest of bf16 among them. f16 ends at −65504.
-inline constexpr double kMasks[] = {-6e4, -1e9, -3e9, -1e10, -1e30, -0x1.fep127};
-inline bool holds_mask(DType dtype, double mask) { return dtype != DType::f16 || mask > -65504; }
+// check(case, type) for each shape, each mask in use (the lowest of bf16 among them) and each type that holds it.
+template <class Check>
+void for_masked_cases(const bench::OpTable& table, std::initializer_list<const char*> shapes, const Check& check) {
+  for (const char* shape : shapes) {
+    for (const double mask : {-6e4, -1e9, -3e9, -1e10, -1e30, -0x1.fep127}) {
+      const bench::OpCase c = masked_case(table, shape, mask);
+      check(c, DType::f32);
+      check(c, DType::bf16);
+      if (mask > -65504) check(c, DType::f16);
+    }
+  }
+}
 
 }  // namespace tigon::test

@@ -3,14 +3,13 @@
 #include <cmath>
 #include <type_traits>
 
+#include "backend/cuda/exponential.cuh"
 #include "backend/cuda/launch.cuh"
 #include "tigon/core/half.hpp"
 #include "tigon/ops/attention.hpp"
 
 // What all attention kernels of ours share: how they see the tensors, and who works on what.
 namespace tigon::cuda {
-
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 // One of q, k, v, o and their gradients: [batch, seq, heads, D] with D contiguous.
 template <class T>

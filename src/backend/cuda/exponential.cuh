@@ -7,7 +7,7 @@
 // e^x as exact as the storage type can show.
 namespace tigon::cuda {
 
-inline constexpr float kLog2e = 1.4426950408889634f;
+inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
@@ -21,7 +21,7 @@ __device__ __forceinline__ float exp_from(float x, float shift) {
   if constexpr (std::is_same_v<T, float>) {
     return expf(x - shift);
   } else {
-    return fast_exp2((x - shift) * kLog2e);
+    return fast_exp2((x - shift) * kLog2E);
   }
 }
 template <class T>
@@ -41,20 +41,17 @@ class ExpFromLargest {
   // bf16) without bound; but there neighbours are 128 and more apart, so that to any base the largest gives 1 and the
   // others nothing.
   __device__ __forceinline__ explicit ExpFromLargest(float largest)
-      : largest_(largest), factor_(fabsf(largest) < kFar ? kLog2e : 1.0f), offset_(-largest * factor_) {}
-
-  __device__ __forceinline__ float operator()(float x) const {
-    if constexpr (std::is_same_v<T, float>) {
-      return exp_from<T>(x, largest_);
-    } else {
-      return fast_exp2(fmaf(x, factor_, offset_));
-    }
-  }
+      : factor_(fabsf(largest) < kFar ? kLog2E : 1.0f), offset_(-largest * factor_) {}
+  __device__ __forceinline__ float operator()(float x) const { return fast_exp2(fmaf(x, factor_, offset_)); }
 
  private:
   static constexpr float kFar = std::is_same_v<T, bf16> ? 0x1p15f : 0x1p18f;  // 7 and 10 bits after the first
 
-  float largest_, factor_, offset_;
+  float factor_, offset_;
+};
+template <>
+class ExpFromLargest<float> : public ExpFrom<float> {
+  using ExpFrom::ExpFrom;
 };
 
 }  // namespace tigon::cuda

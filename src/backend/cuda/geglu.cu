@@ -1,4 +1,5 @@
 #include "backend/cuda/cuda_backend.hpp"
+#include "backend/cuda/exponential.cuh"
 #include "backend/cuda/gated.cuh"
 
 namespace tigon::cuda {
@@ -10,12 +11,11 @@ template <class>
 struct GeluTanh {
   __device__ __forceinline__ Activation operator()(float x) const {
     constexpr float kSlope = 1.5957691216f;  // 2√(2/π)
-    constexpr float kLog2E = 1.4426950409f;
     const float x2 = x * x;
     const float bits = -fabsf(x) * fmaf(0.044715f * kSlope * kLog2E, x2, kSlope * kLog2E);
     const Activation s = sigmoid_from(x, exp2f(bits));
-    const float inner_slope =
-        fmaf(0.134145f * kSlope, fminf(x2, 1e4f), kSlope);  // s.slope is 0 long before x2 is infinite
+    // The square of 1e20 is infinite; s.slope is 0 long before.
+    const float inner_slope = fmaf(0.134145f * kSlope, fminf(x2, 1e4f), kSlope);
     return {x * s.value, fmaf(x, inner_slope * s.slope, s.value)};
   }
 };
