@@ -8,7 +8,7 @@ void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& a
   const int64_t tokens = args.logits.sizes[0], vocab = args.logits.sizes[1];
   const Buffer factors = ctx.scratch("loss_factors", static_cast<int64_t>(sizeof(LossFactors)));
   const Buffer stats = ctx.scratch("loss_rows", tokens * static_cast<int64_t>(sizeof(RowStats)));
-  const Buffer losses = ctx.scratch("token_losses", token_losses_bytes(args.options.reduction, tokens));
+  const Buffer sums = ctx.scratch("loss_sums", loss_sums_bytes(args.options.reduction, tokens));
   if (ctx.measuring()) return;
   const DeviceGuard guard(ctx);
   LossBatch batch = loss_batch(args, tokens, vocab);
@@ -16,8 +16,8 @@ void cross_entropy_forward(const Context& ctx, const ops::CrossEntropyForward& a
   batch.stats = stats.as<RowStats>();
   batch.wants_best = args.out.predicted || args.out.accuracy;
   loss_count(ctx, batch);
-  loss_rows(ctx, batch, 0, args.logits, args.dlogits, false, true);
-  loss_finish(ctx, batch, args.out, args.options.reduction, losses.as<float>());
+  const bool early = loss_rows(ctx, batch, 0, args.logits, args.dlogits, false, true);
+  loss_finish(ctx, batch, args.out, args.options.reduction, sums, early);
 }
 
 void cross_entropy_backward(const Context& ctx, const ops::CrossEntropyBackward& args) {

@@ -110,7 +110,7 @@ class Walk {
         panel_(args.chunk.lean ? lean_panel() : vocab_),
         factors_(ctx.scratch("loss_factors", static_cast<int64_t>(sizeof(LossFactors)))),
         stats_(ctx.scratch("loss_rows", tokens_ * static_cast<int64_t>(sizeof(RowStats)))),
-        losses_(ctx.scratch("token_losses", token_losses_bytes(args.options.reduction, tokens_))),
+        sums_(ctx.scratch("loss_sums", loss_sums_bytes(args.options.reduction, tokens_))),
         loss_rows_(ctx.scratch("loss_row_tokens", tokens_ * static_cast<int64_t>(sizeof(LossRow)))),
         logits_(ctx, "flce_logits", args.x.dtype, {chunk_, logits_stride()}, MemoryClass::workspace),
         rows_(ctx, "flce_rows", args.x.dtype, {chunk_, hidden_}, MemoryClass::workspace),
@@ -155,7 +155,7 @@ class Walk {
       run_needed(ctx_, &batch_.factors->counted, rest, key(scratch));
     }
     finish_parameters(chunks.count);
-    loss_finish(ctx_, batch_, args_.out, args_.options.reduction, losses_.as<float>());
+    loss_finish(ctx_, batch_, args_.out, args_.options.reduction, sums_, false);
   }
 
  private:
@@ -338,7 +338,7 @@ class Walk {
   const FusedLinearCrossEntropyForward& args_;
   int64_t tokens_, hidden_, vocab_, chunk_;
   int64_t panel_;  // classes at a time
-  Buffer factors_, stats_, losses_, loss_rows_;
+  Buffer factors_, stats_, sums_, loss_rows_;
   OwnedTensor logits_;
   OwnedTensor rows_;  // the chunk's x, later its dx
   OwnedTensor dx_sums_, dweight_sums_, dbias_sums_;

@@ -117,8 +117,8 @@ void loss_count(const Context& ctx, const LossBatch& batch);
 // Rows [first, first + rows) of the batch from their whole logits [rows, V]; the gradient goes to dlogits, which may be
 // absent or the logits. Rows without a token that counts get a gradient of 0. `padded`: rows may be read and written up
 // to the next multiple of 16 bytes. `just_counted`: the kernel before is that of loss_count, whose end only gradients
-// have to wait for.
-void loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits, const Tensor& dlogits,
+// have to wait for. Says whether loss_finish, if it comes next in the stream, may be launched early.
+bool loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits, const Tensor& dlogits,
                bool padded, bool just_counted);
 
 // The same in two walks, from columns [first_class, …) of the logits at a time: stats are joined panel by panel (from
@@ -128,12 +128,11 @@ void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first,
 void loss_panel_gradient(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits,
                          int64_t first_class, const float* lse, const Tensor& dlogits, bool padded);
 
-// The outputs of the call. token_losses: scratch for 3·tokens f32, unless the reduction is none.
+// The outputs of the call. `sums`: scratch of loss_sums_bytes(). `early`: what loss_rows has said, where its kernel is
+// the one before.
 void loss_finish(const Context& ctx, const LossBatch& batch, const ops::CrossEntropyOutputs& out,
-                 ops::Reduction reduction, float* token_losses);
-inline int64_t token_losses_bytes(ops::Reduction reduction, int64_t tokens) {
-  return reduction == ops::Reduction::none ? 0 : 3 * tokens * 4;
-}
+                 ops::Reduction reduction, const Buffer& sums, bool early);
+int64_t loss_sums_bytes(ops::Reduction reduction, int64_t tokens);
 
 // Of rows whose maximum is known. Under a softcap values are no longer of the storage type.
 template <class T, bool kPlain>

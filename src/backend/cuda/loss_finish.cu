@@ -1,4 +1,6 @@
 // Before and after the rows of a loss: what the reduction divides by, which tokens count, and the outputs.
+#include <cuda/atomic>
+
 #include "backend/cuda/loss.cuh"
 
 namespace tigon::cuda {
@@ -6,7 +8,8 @@ namespace tigon::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kAhead = 8;  // targets that a thread has on their way at a time
+constexpr int kAhead = 8;            // targets that a thread has on their way at a time
+constexpr int kFinishThreads = 256;  // few: a block finds room where one of the rows' ends, and many share the work
 
 // One block, a run of tokens to each thread: counts the targets and adds up the weights, each thread its own, then the
 // threads in order; and says which token belongs to which row.
@@ -75,86 +78,116 @@ __global__ void __launch_bounds__(kThreads) loss_count_kernel(const LossBatch ba
   *batch.factors = factors;
 }
 
-// Where a token's results go; any may be null.
-struct TokenOutputs {
-  float* loss;
-  float* z_loss;
-  float* right;
-  float* lse;
-  void* predicted;
-  bool wide_predicted;  // i64
-};
-
-// Sums over the tokens; any may be null.
-struct LossSums {
+// As asked for: the first three of each token, or of all where there is a reduction. Any may be null.
+struct LossOutputs {
   float* loss;
   float* z_loss;
   float* accuracy;
+  float* lse;
+  void* predicted;
+  bool wide_predicted;  // i64
+
+  template <class V>
+  __device__ __forceinline__ void write(int64_t i, V of_loss, V of_z_loss, V right) const {
+    if (loss != nullptr) loss[i] = static_cast<float>(of_loss);
+    if (z_loss != nullptr) z_loss[i] = static_cast<float>(of_z_loss);
+    if (accuracy != nullptr) accuracy[i] = static_cast<float>(right);
+  }
 };
 
-__device__ __forceinline__ void finish_token(const LossBatch& batch, const TokenOutputs& out, int64_t i) {
-  const int64_t y = batch.target_of(i);
-  float loss = 0.0f, z_loss = 0.0f, right = 0.0f, row_lse = 0.0f;
+struct TokenLoss {
+  float loss, z_loss, right;
+};
+
+// Over tokens.
+struct LossSums {
+  double loss, z_loss, right;
+
+  __device__ __forceinline__ LossSums operator+(const LossSums& o) const {
+    return {loss + o.loss, z_loss + o.z_loss, right + o.right};
+  }
+};
+
+}  // namespace
+
+template <>
+__device__ __forceinline__ LossSums warp_reduce(LossSums mine, Sum sum) {
+  return {warp_reduce(mine.loss, sum), warp_reduce(mine.z_loss, sum), warp_reduce(mine.right, sum)};
+}
+
+namespace {
+
+// `weight`: of class y, where the token counts.
+__device__ __forceinline__ TokenLoss finish_token(const LossBatch& batch, const LossOutputs& out, int64_t i, int64_t y,
+                                                  double weight) {
+  TokenLoss token{};
+  float row_lse = 0.0f;
   int64_t predicted = -1;
   if (batch.counts(y)) {
     const RowStats stats = batch.stats[i];
+    const LossFactors factors = *batch.factors;  // on its way beside the stats
+    const double scale = batch.scale_of(i);
     // Not lse − target: beside a large shift lse has no room for the logarithm.
     const auto shift = static_cast<double>(stats.soft.shift());
     const double log_sum = log(static_cast<double>(stats.soft.sum)), lse = shift + log_sum;
-    double entropy =
-        (1.0 - batch.smoothing) * batch.weight_of(y) * (log_sum + (shift - static_cast<double>(stats.target)));
+    double entropy = (1.0 - batch.smoothing) * weight * (log_sum + (shift - static_cast<double>(stats.target)));
     if (batch.smoothing > 0) {
       entropy += batch.smoothing / static_cast<double>(batch.vocab) *
-                 (lse * batch.factors->class_weight_sum - static_cast<double>(stats.weighted));
+                 (lse * factors.class_weight_sum - static_cast<double>(stats.weighted));
     }
-    const double scale = batch.scale_of(i);
-    const double z = batch.factors->z_scale * scale * batch.z_loss * lse * lse;
-    loss = static_cast<float>(batch.factors->entropy_scale * scale * entropy + z);
-    z_loss = static_cast<float>(z);
+    const double z = factors.z_scale * scale * batch.z_loss * lse * lse;
     row_lse = static_cast<float>(lse);
     predicted = stats.best_at == INT64_MAX ? 0 : stats.best_at;  // 0: nothing but NaN and −infinity
-    right = predicted == y ? 1.0f : 0.0f;
+    token = {.loss = static_cast<float>(factors.entropy_scale * scale * entropy + z),
+             .z_loss = static_cast<float>(z),
+             .right = predicted == y ? 1.0f : 0.0f};
   } else if (y != batch.ignore_index) {
-    loss = __int_as_float(0x7fc00000);  // the host could not look at the target: a wrong one shows as NaN
+    token.loss = __int_as_float(0x7fc00000);  // the host could not look at the target: a wrong one shows as NaN
   }
-  if (out.loss != nullptr) out.loss[i] = loss;
-  if (out.z_loss != nullptr) out.z_loss[i] = z_loss;
-  if (out.right != nullptr) out.right[i] = right;
   if (out.lse != nullptr) out.lse[i] = row_lse;
-  if (out.predicted == nullptr) return;
-  if (out.wide_predicted) {
+  if (out.predicted != nullptr && out.wide_predicted) {
     static_cast<int64_t*>(out.predicted)[i] = predicted;
-  } else {
+  } else if (out.predicted != nullptr) {
     static_cast<int32_t*>(out.predicted)[i] = static_cast<int32_t>(predicted);
   }
+  return token;
 }
 
-// A thread per token. The block that ends last adds up what all have left, in an order that does not depend on which
-// one that is.
-__global__ void __launch_bounds__(kThreads)
-    loss_finish_kernel(const LossBatch batch, const TokenOutputs out, const LossSums sums) {
-  __shared__ double shared[32];
+// A thread per token. With a reduction each block leaves the sums of its tokens in partials, and the one that ends last
+// adds them up, in an order that does not depend on which one that is.
+__global__ void __launch_bounds__(kFinishThreads)
+    loss_finish_kernel(const LossBatch batch, const LossOutputs out, LossSums* partials) {
+  __shared__ LossSums shared[32];
   __shared__ bool last;
-  const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (token < batch.tokens) finish_token(batch, out, token);
-  if (sums.loss == nullptr && sums.z_loss == nullptr && sums.accuracy == nullptr) return;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(&batch.factors->finished, 1u) + 1 == gridDim.x;
+  const int64_t i = int64_t{blockIdx.x} * kFinishThreads + threadIdx.x;
+  // Inputs are there already: loss_count's launch has waited for them.
+  const int64_t y = i < batch.tokens ? batch.target_of(i) : batch.ignore_index;
+  const double weight = batch.counts(y) ? batch.weight_of(y) : 0.0;
+  wait_for_previous();
+  const TokenLoss token = i < batch.tokens ? finish_token(batch, out, i, y, weight) : TokenLoss{};
+  if (partials == nullptr) {
+    if (i < batch.tokens) out.write(i, token.loss, token.z_loss, token.right);
+    return;
+  }
+  LossSums sums{static_cast<double>(token.loss), static_cast<double>(token.z_loss), static_cast<double>(token.right)};
+  sums = block_reduce(sums, LossSums{}, Sum(), shared);
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = sums;
+    const ::cuda::atomic_ref<unsigned, ::cuda::thread_scope_device> finished(batch.factors->finished);
+    last = finished.fetch_add(1, ::cuda::memory_order_acq_rel) + 1 == gridDim.x;
+  }
   __syncthreads();
   if (!last) return;
-  __threadfence();
-  const auto sum_up = [&](float* to, const float* values, double factor) {
-    if (to == nullptr) return;
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < batch.tokens; i += blockDim.x) sum += static_cast<double>(__ldcg(values + i));
-    sum = block_reduce(sum, 0.0, Sum(), shared);
-    if (threadIdx.x == 0) *to = static_cast<float>(factor * sum);
-  };
-  sum_up(sums.loss, out.loss, 1.0);
-  sum_up(sums.z_loss, out.z_loss, 1.0);
-  sum_up(sums.accuracy, out.right, batch.factors->inverse_count);
+  sums = {};
+  for (unsigned b = threadIdx.x; b < gridDim.x; b += kFinishThreads) {
+    const LossSums* of = partials + b;
+    sums = sums + LossSums{__ldcg(&of->loss), __ldcg(&of->z_loss), __ldcg(&of->right)};
+  }
+  sums = block_reduce(sums, LossSums{}, Sum(), shared);
+  if (threadIdx.x == 0) out.write(0, sums.loss, sums.z_loss, batch.factors->inverse_count * sums.right);
 }
+
+int64_t finish_blocks(int64_t tokens) { return std::max<int64_t>(1, divide_up(tokens, kFinishThreads)); }
 
 float* f32_or_null(const Tensor& t) { return t.present() ? t.as<float>() : nullptr; }
 
@@ -170,24 +203,21 @@ void loss_count(const Context& ctx, const LossBatch& batch) {
   check_launch("cross entropy");
 }
 
+int64_t loss_sums_bytes(ops::Reduction reduction, int64_t tokens) {
+  return reduction == ops::Reduction::none ? 0 : finish_blocks(tokens) * static_cast<int64_t>(sizeof(LossSums));
+}
+
 void loss_finish(const Context& ctx, const LossBatch& batch, const ops::CrossEntropyOutputs& out,
-                 ops::Reduction reduction, float* token_losses) {
-  TokenOutputs tokens{.loss = f32_or_null(out.loss),
-                      .z_loss = f32_or_null(out.z_loss),
-                      .right = f32_or_null(out.accuracy),
-                      .lse = f32_or_null(out.lse),
-                      .predicted = out.predicted ? out.predicted.data : nullptr,
-                      .wide_predicted = out.predicted.dtype == DType::i64};
-  LossSums sums{};
-  if (reduction != ops::Reduction::none) {
-    sums = {.loss = tokens.loss, .z_loss = tokens.z_loss, .accuracy = tokens.right};
-    tokens.loss = token_losses;
-    tokens.z_loss = token_losses + batch.tokens;
-    tokens.right = token_losses + 2 * batch.tokens;
-  }
-  const int64_t blocks = std::max<int64_t>(1, divide_up(batch.tokens, kThreads));
-  loss_finish_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(ctx)>>>(batch, tokens, sums);
-  check_launch("cross entropy");
+                 ops::Reduction reduction, const Buffer& sums, bool early) {
+  const LossOutputs outputs{.loss = f32_or_null(out.loss),
+                            .z_loss = f32_or_null(out.z_loss),
+                            .accuracy = f32_or_null(out.accuracy),
+                            .lse = f32_or_null(out.lse),
+                            .predicted = out.predicted ? out.predicted.data : nullptr,
+                            .wide_predicted = out.predicted.dtype == DType::i64};
+  LossSums* partials = reduction == ops::Reduction::none ? nullptr : sums.as<LossSums>();
+  launch_early(ctx.device, early, stream_of(ctx), grid_size(finish_blocks(batch.tokens)), kFinishThreads, 0,
+               loss_finish_kernel, batch, outputs, partials);
 }
 
 }  // namespace tigon::cuda

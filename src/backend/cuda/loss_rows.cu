@@ -37,13 +37,15 @@ struct LossRows : LossOp<T, kPlain> {
 
 }  // namespace
 
-void loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits, const Tensor& dlogits,
+bool loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const Tensor& logits, const Tensor& dlogits,
                bool padded, bool just_counted) {
-  if (logits.elements() == 0) return;
+  if (logits.elements() == 0) return false;
+  bool next_may_begin = false;
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const auto run = [&](const auto& op) {
-      run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits, dlogits), padded, just_counted);
+      next_may_begin =
+          run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits, dlogits), padded, just_counted);
     };
     if (batch.plain()) {
       run(LossRows<T, true>{{batch, first, 0}, rows_of<T>(dlogits)});
@@ -51,6 +53,7 @@ void loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const 
       run(LossRows<T, false>{{batch, first, 0}, rows_of<T>(dlogits)});
     }
   });
+  return next_may_begin;
 }
 
 }  // namespace tigon::cuda

@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
   __shared__ Info next;
   __shared__ typename Op::Shared shared[2];  // used in turn: a block is at most one wanted row ahead of the others
   __shared__ Team::Shared team_shared;
+  let_next_begin();  // takes no block's room: it is when all blocks have come here that the next kernel may begin
   if (threadIdx.x == 0) {
     init_barrier(&arrived);
     fence_barriers();
@@ -167,8 +168,9 @@ bool launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
 
 // Runs `op` on each row of x, which may be read 16 bytes at a time when `aligned`: up to the last column, or past it
 // when `padded`. `early`: it may begin while the kernel before it, one of ours, is ending, and waits for that itself.
+// Says whether the kernel after it may do the same.
 template <class T, class Op>
-void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor& x, bool aligned, bool padded,
+bool run_rows(const Context& ctx, const char* where, const Op& op, const Tensor& x, bool aligned, bool padded,
               bool early = false) {
   constexpr int W = kLanes<T>;
   if (x.sizes[1] > kMaxColumns) {
@@ -185,12 +187,14 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
   };
   if (!aligned || (columns % W != 0 && !padded)) {
     row_kernel<T, 1, 4, Op><<<grid, threads_for(columns), 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
-    return check_launch(where);
+    check_launch(where);
+    return false;
   }
   const int64_t vectors = divide_up(columns, W);
   if (vectors <= 4 * kRowThreads) {
     row_kernel<T, W, 4, Op><<<grid, threads_for(vectors), 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
-    return check_launch(where);
+    check_launch(where);
+    return false;
   }
   if constexpr (Op::kTeams) {
     // The smallest team whose threads hold ten vectors each, or twice as many where eight blocks are not enough. Teams
@@ -210,11 +214,12 @@ void run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
                           : each <= 10 ? launch_teams<T, 10, Op>
                           : each <= 16 ? launch_teams<T, 16, Op>
                                        : launch_teams<T, kMost, Op>;
-      if (launch(ctx, where, op, x, blocks, early)) return;
+      if (launch(ctx, where, op, x, blocks, early)) return true;
     }
   }
   row_kernel<T, W, 12, Op><<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
   check_launch(where);
+  return false;
 }
 
 }  // namespace tigon::cuda
