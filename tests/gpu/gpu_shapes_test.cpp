@@ -80,7 +80,7 @@ TEST_F(GpuShapes, LinearReadsRepeatedRows) {
   const float x[] = {1, 2}, weight[] = {3, 4, 5, 6};
   float y[6] = {};
   const auto at = [&](int64_t offset, int64_t rows) {
-    return Tensor::contiguous(memory.data() + offset, DType::f32, {rows, 2});
+    return Tensor::contiguous(memory.data() + offset, DType::f32, {rows, 2}, kGpu);
   };
   device_copy(ctx, memory.data(), x, sizeof(x));
   device_copy(ctx, memory.data() + 256, weight, sizeof(weight));
