@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     return reinterpret_cast<float*>(memory + stage_at(use) + 2 * ColumnTile::kBytes);
   };
 
-  const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+  // From one lane: descriptors of tiles are then computed once for a warp, beside what its threads do.
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) - 1;
   int row_use = 0, use = 0;
   if (group < 0) {
     give_registers<kFetcherRegisters>();
