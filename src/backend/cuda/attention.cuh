@@ -77,37 +77,27 @@ struct AttentionWork {
 };
 
 // How the work is dealt out. Heads are innermost, so that those which share keys run together; the blocks with most to
-// do come first, so that no long one is left over at the end. So it goes for some heads, then for the next: what they
-// read again and again, and add to, stays in the cache.
+// do come first, so that no long one is left over at the end.
 struct AttentionGrid {
   int64_t batches, heads, row_blocks, panels;
-  bool last_first;  // rows are queries, the last of which see most keys; else keys, the first of which are seen most
-  int64_t together = 0;  // heads, of whatever batch; 0: all
-  int64_t first = 0;     // thread blocks in launches before this one
+  bool last_first;    // rows are queries, the last of which see most keys; else keys, the first of which are seen most
+  int64_t first = 0;  // thread blocks in launches before this one
 
   int64_t blocks() const { return batches * heads * row_blocks * panels; }
 
   __device__ __forceinline__ AttentionWork work() const { return work(first + blockIdx.x); }
   __device__ __forceinline__ AttentionWork work(int64_t index) const {
-    const int64_t all = batches * heads, most = together > 0 ? together : all;
-    const int64_t begin = index / (most * panels * row_blocks) * most, count = min(most, all - begin);
-    index -= begin * panels * row_blocks;
     AttentionWork mine;
-    const int64_t head = begin + index % count;
-    mine.head = head % heads;
-    mine.batch = head / heads;
-    index /= count;
+    mine.head = index % heads;
+    index /= heads;
+    mine.batch = index % batches;
+    index /= batches;
     mine.panel = index % panels;
     index /= panels;
     mine.row_block = last_first ? row_blocks - 1 - index : index;
     return mine;
   }
 };
-
-// So many heads that every multiprocessor has about as much to do as the longest block takes, twice over.
-inline int64_t heads_together(int64_t row_blocks, int multiprocessors) {
-  return divide_up(2 * int64_t{multiprocessors}, row_blocks);
-}
 
 // Calls launch(grid, thread blocks) until all are launched: once, unless there are 2^31 of them.
 template <class Launch>

@@ -29,9 +29,8 @@ bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& ar
 // The same on Hopper's tensor cores. False, with nothing done, elsewhere and where they do not fit, or where the copy
 // engine cannot see the tensors as they lie.
 bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args);
-int64_t attention_backward_wgmma_bytes(const ops::AttentionBackward& args);  // of scratch
 bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
-                              const AttentionStatistics& statistics, unsigned char* scratch);
+                              const AttentionStatistics& statistics);
 
 // Makes the statistics.
 void attention_statistics(const Context& ctx, const ops::AttentionBackward& args,
