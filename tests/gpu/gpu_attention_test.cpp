@@ -2,11 +2,15 @@
 // of one buffer, and each way to run it by itself.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "gpu/gpu_fixture.hpp"
 #include "ops/case_runner.hpp"
 #include "ops/expect_error.hpp"
+#include "tigon/core/half.hpp"
 #include "tigon/ops/attention.hpp"
 
 namespace tigon::test {
@@ -130,6 +134,35 @@ TEST_P(GpuAttentionAlone, GradientsThatMayRaceAgreeWithReference) {
   for (const Sizes& n : {Sizes{2, 200, 4, 1, 64}, {1, 129, 4, 4, 128}}) {
     check_on_device(packed_case(n, true, false), DType::bf16, Variant::fused, Layout::packed, kGpu);
   }
+}
+
+// All scores are equal and large, so that every key counts alike, the first seen and the last: half of the values are
+// 1 and half −1.
+TEST_P(GpuAttentionAlone, AMaximumThatStaysShrinksNothing) {
+  constexpr int64_t kSeq = 8192, kDim = 64;
+  constexpr float kEach = 12.0f;
+  (void)setenv("TIGON_ATTENTION", "own", 1);
+  DeviceArena arena(kGpu);
+  const Context ctx{.device = kGpu, .memory = &arena};
+  const auto tensor = [&](DType dtype, std::initializer_list<int64_t> sizes) {
+    return OwnedTensor(ctx, "tensor", dtype, sizes, MemoryClass::other);
+  };
+  const OwnedTensor q = tensor(DType::bf16, {1, kSeq, 1, kDim}), v = tensor(DType::bf16, {1, kSeq, 1, kDim});
+  const OwnedTensor o = tensor(DType::bf16, {1, kSeq, 1, kDim}), lse = tensor(DType::f32, {1, 1, kSeq});
+  std::vector<bf16> keys(kSeq * kDim, bf16(kEach)), values(keys.size(), bf16(-1.0f)), got(keys.size());
+  std::fill_n(values.begin(), values.size() / 2, bf16(1.0f));
+  std::vector<float> sums(kSeq);
+  device_copy(ctx, q.view.data, keys.data(), q.view.bytes());
+  device_copy(ctx, v.view.data, values.data(), v.view.bytes());
+  ops::attention_forward(
+      ctx, {.q = q.view, .k = q.view, .v = v.view, .o = o.view, .lse = lse.view, .scale = 1.0, .causal = false});
+  device_copy(ctx, got.data(), o.view.data, o.view.bytes());
+  device_copy(ctx, sums.data(), lse.view.data, lse.view.bytes());
+  synchronize(ctx);
+  const double score = kDim * double{kEach} * double{kEach};
+  for (const size_t i : {size_t{0}, got.size() / 2, got.size() - 1})
+    EXPECT_NEAR(static_cast<float>(got[i]), 0.0f, 1e-4f);
+  for (const size_t i : {size_t{0}, sums.size() - 1}) EXPECT_NEAR(sums[i], score + std::log(double{kSeq}), 2e-3);
 }
 
 TEST_P(GpuAttentionAlone, NeverHoldsTheScoreMatrix) {

@@ -8,6 +8,7 @@
 #include "ops/case_runner.hpp"
 #include "ops/masked_case.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/ops/elementary.hpp"
 #include "tigon/ops/linear.hpp"
 
 namespace tigon::test {
@@ -92,6 +93,28 @@ TEST_F(GpuShapes, LinearReadsRepeatedRows) {
   for (int row = 0; row < 3; ++row) {
     EXPECT_EQ(y[2 * row], 11);
     EXPECT_EQ(y[2 * row + 1], 17);
+  }
+}
+
+TEST_F(GpuShapes, SlopesEndAtOneAndZeroHoweverLargeTheInput) {
+  DeviceArena arena(kGpu);
+  const Context ctx{.device = kGpu, .memory = &arena};
+  const DeviceMemory memory(kGpu, 1024);
+  constexpr int64_t kCount = 8;
+  const float up[kCount] = {1, 1, 1, 1, 1, 1, 1, 1},
+              x[kCount] = {1e5f, -1e5f, 1e19f, -1e19f, 1e20f, -1e20f, 3e38f, -3e38f};
+  const auto at = [&](int64_t offset) {
+    return Tensor::contiguous(memory.data() + offset, DType::f32, {kCount}, kGpu);
+  };
+  device_copy(ctx, memory.data(), up, sizeof(up));
+  device_copy(ctx, memory.data() + 256, x, sizeof(x));
+  for (const ops::BinaryOp op :
+       {ops::BinaryOp::silu_grad, ops::BinaryOp::gelu_tanh_grad, ops::BinaryOp::gelu_erf_grad}) {
+    float slopes[kCount] = {};
+    ops::binary(ctx, {.op = op, .a = at(0), .b = at(256), .y = at(512)});
+    device_copy(ctx, slopes, memory.data() + 512, sizeof(slopes));
+    synchronize(ctx);
+    for (int i = 0; i < kCount; ++i) EXPECT_EQ(slopes[i], i % 2 == 0 ? 1.0f : 0.0f) << x[i];
   }
 }
 

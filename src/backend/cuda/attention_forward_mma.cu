@@ -46,8 +46,9 @@ __device__ __forceinline__ void online_softmax(float (&s)[N][4], QueryTile<D>& t
     for (int j = 0; j < N; ++j) top = fmaxf(top, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    const float shift = top == -INFINITY ? 0.0f : top * scale_log2;
-    shrink[half] = exp2_fast(tile.largest[half] * scale_log2 - shift);
+    const float shift = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2);
+    // Rounded like the shift: fused, a maximum that stays would still shrink or swell what was summed, at every step.
+    shrink[half] = exp2_fast(__fmul_rn(tile.largest[half], scale_log2) - shift);
     tile.largest[half] = top;
     float sum = 0.0f;
 #pragma unroll

@@ -93,7 +93,8 @@ __device__ inline Activation silu(float x) {
 __device__ inline Activation gelu_tanh(float x) {
   constexpr float kSlope = 1.5957691216057308f, kCube = 0.044715f;  // 2·sqrt(2/π)
   const Activation s = sigmoid(kSlope * (x + kCube * x * x * x));
-  return {x * s.value, s.value + x * s.slope * kSlope * (1.0f + 3.0f * kCube * x * x)};
+  // The square of 1e20 is infinite; s.slope is 0 long before.
+  return {x * s.value, s.value + x * s.slope * kSlope * (1.0f + 3.0f * kCube * fminf(x * x, 1e4f))};
 }
 
 __device__ inline Activation gelu_erf(float x) {
