@@ -30,7 +30,8 @@ TEST(Cli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("bench ops --dtype f8"), 2, {"f8", "bf16"});
   expect(tigon("bench ops --device tpu"), 2, {"cpu, cuda or cuda:N"});
   expect(tigon("bench ops --repeats 0"), 2, {"--repeats"});
-  expect(tigon("bench ops --ops rmsnorm --json /nonexistent/x.json"), 1, {"cannot write"});
+  expect(tigon("bench ops --ops rmsnorm --json /nonexistent/x.json"), 1, {"cannot be written"});
+  expect(tigon("bench ops --ops rmsnorm --json /tmp"), 2, {"/tmp", "not a plain file"});
 }
 
 TEST(Cli, BenchPrintsATableAndWritesRows) {

@@ -1,6 +1,7 @@
 #include "tigon/storage/safetensors.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <fstream>
@@ -164,6 +165,15 @@ TEST(FileWriter, LeavesNothingHalfDone) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / ""), {}), 1);
   EXPECT_THROW(FileWriter(folder / "none/file"), Error);
   EXPECT_THROW((void)read_text_file(folder / "file", 2), Error);
+}
+
+TEST(FileWriter, ReplacesPlainFilesOnly) {
+  const TemporaryFolder folder;
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(write_text_file(pipe, "text"), Error);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_THROW(write_text_file(folder / "", "text"), Error);
 }
 
 TEST(Checksum, SeesEveryFlippedBitAndEveryLength) {
