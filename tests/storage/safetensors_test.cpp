@@ -58,6 +58,20 @@ TEST(Safetensors, RoundTrips) {
   EXPECT_THROW(files.read(b, 1000, read.data(), 400), Error);
 }
 
+TEST(Safetensors, WhatCouldNotBeReadBackIsNotWritten) {
+  const TemporaryFolder folder;
+  const TensorToStore a{
+      "a", DType::f32, {1}, [](int64_t, void* out, int64_t bytes) { std::memset(out, 0, static_cast<size_t>(bytes)); }};
+  TensorToStore typeless = a, empty = a, metadata = a;
+  typeless.dtype = static_cast<DType>(kDTypeCount);
+  empty.produce = nullptr;
+  metadata.name = "__metadata__";
+  for (const auto& tensors : std::vector<std::vector<TensorToStore>>{{a, a}, {typeless}, {empty}, {metadata}}) {
+    EXPECT_THROW((void)write_safetensors(folder / "x", tensors), Error);
+    EXPECT_FALSE(std::filesystem::exists(folder / "x"));
+  }
+}
+
 TEST(Safetensors, HostileHeadersAreRefused) {
   const std::string data(16, 'x');
   expect_refused("", "too short");
