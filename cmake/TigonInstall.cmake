@@ -4,13 +4,16 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tigon)
 
 install(DIRECTORY include/tigon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS tigon_cpp tigon_capi tigon_hwy tigon_dnnl tigon_nlohmann_json EXPORT tigon_targets)
+# Apart, because a project in C alone can find no more than the first.
+install(TARGETS tigon_capi EXPORT tigon_c_targets)
+install(TARGETS tigon_cpp tigon_hwy tigon_dnnl tigon_nlohmann_json EXPORT tigon_targets)
 if(TIGON_APP)
   install(TARGETS tigon_app)
 endif()
 if(TIGON_WITH_CUDA)
   install(TARGETS tigon_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+install(EXPORT tigon_c_targets NAMESPACE tigon:: DESTINATION ${package_dir})
 install(EXPORT tigon_targets NAMESPACE tigon:: DESTINATION ${package_dir})
 
 configure_package_config_file(cmake/tigonConfig.cmake.in ${PROJECT_BINARY_DIR}/tigonConfig.cmake

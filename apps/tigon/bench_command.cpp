@@ -2,14 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "commands.hpp"
 #include "op_bench.hpp"
 #include "progress.hpp"
 #include "tigon/core/context.hpp"
-#include "tigon/core/error.hpp"
+#include "tigon/storage/files.hpp"
 
 namespace tigon::app {
 
@@ -27,26 +26,6 @@ struct Flags {
   bool memory = false;
 };
 
-// Whole or not at all: written beside the target, then renamed over it.
-void write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  {
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.flush();
-    if (!file) {
-      (void)std::remove(temporary.c_str());
-      throw Error(ErrorCode::io, {.where = "--json",
-                                  .what = "cannot write " + temporary,
-                                  .fix = "Choose a folder that exists, is writable and has room."});
-    }
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    (void)std::remove(temporary.c_str());
-    throw Error(ErrorCode::io, {.where = "--json", .what = "cannot replace " + path});
-  }
-}
-
 void run(const Flags& flags) {
   bench::BenchOptions options;
   options.ops = flags.ops;
@@ -58,13 +37,14 @@ void run(const Flags& flags) {
   options.repeats = flags.repeats;
   options.fused = flags.variant != "unfused";
   options.unfused = flags.variant != "fused";
-  if (!flags.json.empty()) write_file(flags.json, bench::json_text({}));  // a bad path is found now, not after the run
+  if (!flags.json.empty())
+    write_text_file(flags.json, bench::json_text({}));  // a bad path is found now, not after the run
 
   Progress progress;
   const bench::BenchResult result = bench::bench_ops(
       options, [&](int done, int total, const std::string& what) { progress.show(done, total, what); },
       [&](const bench::BenchResult& so_far) {
-        if (!flags.json.empty()) write_file(flags.json, bench::json_text(so_far.rows));
+        if (!flags.json.empty()) write_text_file(flags.json, bench::json_text(so_far.rows));
       });
   progress.clear();
 

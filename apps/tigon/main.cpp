@@ -11,16 +11,18 @@
 namespace {
 
 // CLI11 alone would only say that a subcommand is required.
-void refuse_unknown_command(const CLI::App& app, const std::string& name) {
-  if (name.starts_with('-')) return;
+void refuse_unknown_command(const CLI::App& app, int words, char** word) {
+  if (words == 0 || **word == '-') return;
   std::string known;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == name) return;
+    if (command->get_name() == *word) return refuse_unknown_command(*command, words - 1, word + 1);
     known += (known.empty() ? "" : ", ") + command->get_name();
   }
-  throw tigon::Error(
-      tigon::ErrorCode::invalid_argument,
-      {.where = {}, .what = "there is no command '" + name + "'", .expected = known, .fix = "See tigon --help."});
+  if (known.empty()) return;  // it has none of its own
+  throw tigon::Error(tigon::ErrorCode::invalid_argument, {.where = {},
+                                                          .what = "there is no command '" + std::string(*word) + "'",
+                                                          .expected = known,
+                                                          .fix = "See tigon --help."});
 }
 
 // An empty value, which is what a shell makes of a variable that is not set, would be taken for 0 or for no flag at
@@ -66,16 +68,19 @@ int main(int argc, char** argv) {
   tigon::app::add_bench(app);
   refuse_empty_values(app);
   try {
-    if (argc > 1) refuse_unknown_command(app, argv[1]);
-    app.parse(argc, argv);
+    refuse_unknown_command(app, argc - 1, argv + 1);
+    int code = 0;
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      code = app.exit(error) == 0 ? 0 : 2;  // 0: --help and --version, which are output as any other
+    }
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw tigon::Error(tigon::ErrorCode::io, {.where = "standard output",
                                                 .what = "not all of it could be written",
                                                 .fix = "Send it to a file with room, or keep the terminal open."});
     }
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return code;
   } catch (const tigon::Error& error) {
     return say(error, error.code() == tigon::ErrorCode::invalid_argument ? 2 : 1);
   } catch (const std::exception& error) {

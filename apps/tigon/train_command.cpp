@@ -219,7 +219,7 @@ void add_train(CLI::App& app) {
   train->add_option("--beta2", flags->train.optimizer.beta2, "AdamW's")->capture_default_str();
   train->add_option("--eps", flags->train.optimizer.eps, "AdamW's")->capture_default_str();
   train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(uint64_t{0}, UINT64_MAX - 1))  // what is too large reads as UINT64_MAX
       ->capture_default_str();
   train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");
   train->add_flag("--sequential", flags->sequential, "Take the data in order, without shuffling");

@@ -45,6 +45,12 @@ std::string read_text_file(const std::filesystem::path& path, int64_t limit) {
 
 FileWriter::FileWriter(std::filesystem::path path)
     : path_(std::move(path)), temporary_(path_.string() + ".tmp"), checksum_(std::make_unique<Checksum>()) {
+  // A device or a pipe would be gone, with a file in its place.
+  if (std::error_code none; std::filesystem::exists(path_, none) && !std::filesystem::is_regular_file(path_, none)) {
+    throw Error(ErrorCode::invalid_argument, {.where = path_.string(),
+                                              .what = "this is not a plain file",
+                                              .fix = "Choose a new name, or a file to replace."});
+  }
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) fail("cannot be written");
 }

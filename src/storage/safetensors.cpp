@@ -188,7 +188,15 @@ uint64_t write_safetensors(const fs::path& path, const std::vector<TensorToStore
   }
   int64_t at = 0;
   Json::Object members = header.object("");
+  std::set<std::string> names = {"__metadata__"};
   for (const TensorToStore& tensor : tensors) {
+    // What open() would refuse is not written either.
+    if (!is_known(tensor.dtype) || !tensor.produce || !names.insert(tensor.name).second) {
+      throw Error(ErrorCode::invalid_argument,
+                  {.where = path.string(),
+                   .what = "tensor '" + tensor.name + "' cannot be written",
+                   .expected = "a known type, a function that fills it, and a name that no other one has"});
+    }
     const int64_t bytes = checked_bytes("write_safetensors", tensor.dtype, tensor.sizes);
     Json entry;
     for (const TypeName& type : kTypes) {

@@ -21,6 +21,7 @@ TEST(Cli, HelpTeaches) {
 TEST(Cli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon(""), 2, {"subcommand"});
   expect(tigon("trian"), 2, {"no command 'trian'", "bench"});
+  expect(tigon("bench op"), 2, {"no command 'op'", "ops"});
   expect(tigon("bench ops --ops rmsnorn"), 2, {"no such op", "rmsnorm", "'rmsnorn'"});
   expect(tigon("bench ops --ops rmsnorm --shapes 12"), 2, {"TOKENSxHIDDEN", "'12'"});
   expect(tigon("bench ops --ops rmsnorm --shapes 0x4"), 2, {"TOKENSxHIDDEN"});
@@ -30,7 +31,8 @@ TEST(Cli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("bench ops --dtype f8"), 2, {"f8", "bf16"});
   expect(tigon("bench ops --device tpu"), 2, {"cpu, cuda or cuda:N"});
   expect(tigon("bench ops --repeats 0"), 2, {"--repeats"});
-  expect(tigon("bench ops --ops rmsnorm --json /nonexistent/x.json"), 1, {"cannot write"});
+  expect(tigon("bench ops --ops rmsnorm --json /nonexistent/x.json"), 1, {"cannot be written"});
+  expect(tigon("bench ops --ops rmsnorm --json /tmp"), 2, {"/tmp", "not a plain file"});
 }
 
 TEST(Cli, BenchPrintsATableAndWritesRows) {

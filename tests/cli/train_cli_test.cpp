@@ -114,6 +114,7 @@ TEST(TrainCli, PlanOfAVeryLargeStepHasNoAdviceOutOfRange) {
 
 TEST(TrainCli, OutputThatCannotBeWrittenIsAnError) {
   expect(tigon("plan --model llama-bytes-1m > /dev/full"), 1, {});
+  expect(tigon("plan --help > /dev/full"), 1, {});
   const Folder folder;
   std::ofstream(folder / "file") << "no folder";
   const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --steps 1 --no-gemm-ceiling ";
@@ -152,6 +153,7 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon("train --steps 0 --eval-every 2"), 2, {"--eval-every", "--eval-data", "--eval-fraction"});
   expect(tigon("train --steps 0 --eval-fraction 0.5 --eval-data /dev/null"), 2, {"--eval-fraction", "--eval-data"});
   expect(tigon("train --steps 0 --seed -1"), 2, {"--seed", "-1"});
+  expect(tigon("train --steps 0 --seed 18446744073709551616"), 2, {"--seed", "18446744073709551616"});
   expect(tigon("train --steps 0 --beta2 1 --no-gemm-ceiling"), 2, {"beta2", "expected 0 to 0.99999999, got 1"});
   for (const char* flag : {"--lr", "--steps", "--output", "--checkpoints", "--log", "--data", "--model"}) {
     expect(tigon(std::string("train --steps 0 ") + flag + " ''"), 2, {flag});

@@ -1,6 +1,7 @@
 #include "tigon/storage/safetensors.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <fstream>
@@ -55,6 +56,20 @@ TEST(Safetensors, RoundTrips) {
   EXPECT_EQ(files.find("a")->dtype, DType::bf16);
   EXPECT_EQ(files.find("c"), nullptr);
   EXPECT_THROW(files.read(b, 1000, read.data(), 400), Error);
+}
+
+TEST(Safetensors, WhatCouldNotBeReadBackIsNotWritten) {
+  const TemporaryFolder folder;
+  const TensorToStore a{
+      "a", DType::f32, {1}, [](int64_t, void* out, int64_t bytes) { std::memset(out, 0, static_cast<size_t>(bytes)); }};
+  TensorToStore typeless = a, empty = a, metadata = a;
+  typeless.dtype = static_cast<DType>(kDTypeCount);
+  empty.produce = nullptr;
+  metadata.name = "__metadata__";
+  for (const auto& tensors : std::vector<std::vector<TensorToStore>>{{a, a}, {typeless}, {empty}, {metadata}}) {
+    EXPECT_THROW((void)write_safetensors(folder / "x", tensors), Error);
+    EXPECT_FALSE(std::filesystem::exists(folder / "x"));
+  }
 }
 
 TEST(Safetensors, HostileHeadersAreRefused) {
@@ -164,6 +179,15 @@ TEST(FileWriter, LeavesNothingHalfDone) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / ""), {}), 1);
   EXPECT_THROW(FileWriter(folder / "none/file"), Error);
   EXPECT_THROW((void)read_text_file(folder / "file", 2), Error);
+}
+
+TEST(FileWriter, ReplacesPlainFilesOnly) {
+  const TemporaryFolder folder;
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(write_text_file(pipe, "text"), Error);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_THROW(write_text_file(folder / "", "text"), Error);
 }
 
 TEST(Checksum, SeesEveryFlippedBitAndEveryLength) {
