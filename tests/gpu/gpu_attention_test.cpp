@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <vector>
 
 #include "gpu/gpu_fixture.hpp"
@@ -163,6 +165,65 @@ TEST_P(GpuAttentionAlone, AMaximumThatStaysShrinksNothing) {
   for (const size_t i : {size_t{0}, got.size() / 2, got.size() - 1})
     EXPECT_NEAR(static_cast<float>(got[i]), 0.0f, 1e-4f);
   for (const size_t i : {size_t{0}, sums.size() - 1}) EXPECT_NEAR(sums[i], score + std::log(double{kSeq}), 2e-3);
+}
+
+// More heads than are worked on at a time: those that follow others in the same memory are not touched by them.
+TEST_P(GpuAttentionAlone, AmongManyOthersAHeadHasTheBitsThatItHasAlone) {
+  struct ManyHeads {
+    Sizes sizes;
+    bool causal;
+  };
+  (void)setenv("TIGON_ATTENTION", "own", 1);
+  for (const auto& [n, causal] : {ManyHeads{{4, 2048, 24, 12, 64}, true}, {{5, 1100, 20, 10, 128}, false}}) {
+    DeviceArena arena(kGpu);
+    const Context ctx{.device = kGpu, .memory = &arena};
+    std::mt19937 random(1);
+    const auto tensor = [&](int64_t batch, int64_t heads) {
+      return OwnedTensor(ctx, "tensor", DType::bf16, {batch, n.seq, heads, n.dim}, MemoryClass::other);
+    };
+    const auto random_tensor = [&](int64_t heads) {
+      OwnedTensor t = tensor(n.batch, heads);
+      std::vector<bf16> values(static_cast<size_t>(t.view.elements()));
+      for (bf16& value : values) value = bf16(static_cast<float>(random() % 512) / 256.0f - 1.0f);
+      device_copy(ctx, t.view.data, values.data(), t.view.bytes());
+      synchronize(ctx);
+      return t;
+    };
+    const OwnedTensor q = random_tensor(n.heads), k = random_tensor(n.kv_heads), v = random_tensor(n.kv_heads);
+    const OwnedTensor dout = random_tensor(n.heads), o = tensor(n.batch, n.heads);
+    const OwnedTensor lse(ctx, "lse", DType::f32, {n.batch, n.heads, n.seq}, MemoryClass::other);
+    ops::attention_forward(ctx,
+                           {.q = q.view, .k = k.view, .v = v.view, .o = o.view, .lse = lse.view, .causal = causal});
+    const auto gradients = [&](int64_t first, int64_t count) {
+      const auto of = [&](const OwnedTensor& t) { return t.view.slice(0, first, first + count); };
+      const OwnedTensor dq = tensor(count, n.heads), dk = tensor(count, n.kv_heads), dv = tensor(count, n.kv_heads);
+      ops::attention_backward(ctx, {.dout = of(dout),
+                                    .q = of(q),
+                                    .k = of(k),
+                                    .v = of(v),
+                                    .o = of(o),
+                                    .lse = of(lse),
+                                    .dq = dq.view,
+                                    .dk = dk.view,
+                                    .dv = dv.view,
+                                    .causal = causal});
+      std::vector<std::vector<uint16_t>> bits;
+      for (const OwnedTensor* t : {&dq, &dk, &dv}) {
+        bits.emplace_back(static_cast<size_t>(t->view.elements()));
+        device_copy(ctx, bits.back().data(), t->view.data, t->view.bytes());
+      }
+      synchronize(ctx);
+      return bits;
+    };
+    const auto together = gradients(0, n.batch);
+    for (int64_t batch = 0; batch < n.batch; ++batch) {
+      const auto alone = gradients(batch, 1);
+      for (size_t i = 0; i < alone.size(); ++i) {
+        const auto begin = together[i].begin() + batch * static_cast<int64_t>(alone[i].size());
+        EXPECT_TRUE(std::equal(alone[i].begin(), alone[i].end(), begin)) << "batch " << batch << ", gradient " << i;
+      }
+    }
+  }
 }
 
 TEST_P(GpuAttentionAlone, NeverHoldsTheScoreMatrix) {

@@ -29,7 +29,8 @@ struct AttentionBackward {
   Tensor dv{};   // [batch, seq, kv_heads, D]
   double scale = 0.0;
   bool causal = true;
-  // false: the gradients may differ in their last bits from run to run where that is faster: by cuDNN, on a GPU.
+  // false: the gradients may differ in their last bits from run to run where that is faster: by cuDNN, on a GPU for
+  // which we have no faster kernel of our own.
   bool deterministic = true;
 };
 void attention_backward(const Context& ctx, const AttentionBackward& args);

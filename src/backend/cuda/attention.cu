@@ -50,8 +50,8 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
 }
 
 void attention_backward(const Context& ctx, const ops::AttentionBackward& args) {
-  // Measured: our kernel for Hopper is ahead of cuDNN's, but for long heads that need not be deterministic.
-  const bool own_is_faster = attention_backward_wgmma_fits(ctx, args) && (args.deterministic || args.q.sizes[3] <= 64);
+  // Measured: our kernel for Hopper is ahead of cuDNN's, also of those that may race.
+  const bool own_is_faster = attention_backward_wgmma_fits(ctx, args);
   if (done_by_cudnn("attention_backward", args.q, [&](bool forced) {
         return own_is_faster && !forced ? std::string("our own is faster")
                                         : attention_backward_cudnn(ctx, args, forced);
@@ -60,11 +60,13 @@ void attention_backward(const Context& ctx, const ops::AttentionBackward& args) 
   }
   const int64_t queries = args.q.sizes[0] * args.q.sizes[2] * attention_pitch(args.q.sizes[1]);
   const Buffer both = ctx.scratch("attention_statistics", 2 * queries * static_cast<int64_t>(sizeof(float)));
+  const bool for_hopper = wanted() != Wanted::sm80 && attention_backward_wgmma_fits(ctx, args);
+  const Buffer dq_sums = ctx.scratch("attention_dq", for_hopper ? attention_backward_wgmma_bytes(ctx, args) : 0);
   if (ctx.measuring() || args.k.elements() == 0) return;  // without query heads, dk and dv are still zeroed
   const DeviceGuard guard(ctx);
   const AttentionStatistics statistics{both.as<float>(), both.as<float>() + queries};
+  if (for_hopper && attention_backward_wgmma(ctx, args, statistics, dq_sums.as<unsigned char>())) return;
   attention_statistics(ctx, args, statistics);
-  if (wanted() != Wanted::sm80 && attention_backward_wgmma(ctx, args, statistics)) return;
   if (attention_backward_mma(ctx, args, statistics)) return;
   attention_backward_plain(ctx, args, statistics);
 }

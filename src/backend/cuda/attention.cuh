@@ -77,27 +77,38 @@ struct AttentionWork {
 };
 
 // How the work is dealt out. Heads are innermost, so that those which share keys run together; the blocks with most to
-// do come first, so that no long one is left over at the end.
+// do come first, so that no long one is left over at the end. So it goes for some heads, then for the next: what they
+// read again and again, and add to, stays in the cache.
 struct AttentionGrid {
   int64_t batches, heads, row_blocks, panels;
-  bool last_first;    // rows are queries, the last of which see most keys; else keys, the first of which are seen most
-  int64_t first = 0;  // thread blocks in launches before this one
+  bool last_first;  // rows are queries, the last of which see most keys; else keys, the first of which are seen most
+  int64_t together = 0;  // heads, of whatever batch; 0: all
+  int64_t first = 0;     // thread blocks in launches before this one
 
   int64_t blocks() const { return batches * heads * row_blocks * panels; }
 
   __device__ __forceinline__ AttentionWork work() const { return work(first + blockIdx.x); }
   __device__ __forceinline__ AttentionWork work(int64_t index) const {
+    const int64_t all = batches * heads, most = together > 0 ? together : all;
+    const int64_t begin = index / (most * panels * row_blocks) * most, count = min(most, all - begin);
+    index -= begin * panels * row_blocks;
     AttentionWork mine;
-    mine.head = index % heads;
-    index /= heads;
-    mine.batch = index % batches;
-    index /= batches;
+    const int64_t head = begin + index % count;
+    mine.head = head % heads;
+    mine.batch = head / heads;
+    index /= count;
     mine.panel = index % panels;
     index /= panels;
     mine.row_block = last_first ? row_blocks - 1 - index : index;
     return mine;
   }
 };
+
+// As many heads as keep every multiprocessor busy twice over, so that none waits for the longest blocks of a head: the
+// fewer, the more of what they share stays in the cache.
+inline int64_t heads_together(int64_t row_blocks, int multiprocessors) {
+  return std::max<int64_t>(1, 2 * int64_t{multiprocessors} / row_blocks);
+}
 
 // Calls launch(grid, thread blocks) until all are launched: once, unless there are 2^31 of them.
 template <class Launch>

@@ -1,8 +1,13 @@
-// attention backward on Hopper's tensor cores, in the two passes of attention_backward_mma.cu and with its names: rows
-// stay, columns are walked over. A grid that stays: in each thread block one thread asks the copy engine for rows and
-// columns ahead of time, and two warpgroups own 64 rows each. While one makes exponentials, the other's products run.
+// attention backward on Hopper's tensor cores, in one pass: a piece of work is 128 keys of one head, whose dk and dv
+// stay in registers while it walks over the queries. What it has to say of a query's dq is added to sums in f32 in
+// memory; the pieces of a head take turns, from its first keys to its last, so that sums have one order.
+//
+// A grid that stays. In each thread block one thread asks the copy engine for keys and queries ahead of time, two send
+// off what is to be added, one every second step, and two warpgroups own 64 keys each. While one makes exponentials,
+// the other's products run.
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_own.hpp"
+#include "backend/cuda/buffers.cuh"
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/tensor_map.hpp"
@@ -12,297 +17,436 @@ namespace tigon::cuda {
 
 namespace {
 
-constexpr int kGroupRows = 64, kGroups = 2, kRows = kGroupRows * kGroups;
-constexpr int kThreads = 128 * (1 + kGroups);
-[[maybe_unused]] constexpr int kFetcherRegisters = 24, kGroupRegisters = 240;  // of 168 that a thread has at first
-static_assert(kAttentionPitch % kRows == 0);
+constexpr int kGroupKeys = 64, kGroups = 2, kKeys = kGroupKeys * kGroups;
+constexpr int kThreads = 128 * (1 + kGroups), kStages = 2, kSenders = 2;
+[[maybe_unused]] constexpr int kFetcherRegisters = 24,
+                               kGroupRegisters = 240;  // in all the 168 that each thread has at first
 
-// Keys as rows: row = k, row_other = v, column = q, column_other = dout, out = dk, other = dv. Queries as rows: row =
-// q, row_other = dout, column = k, column_other = v, out = dq.
+// All that the threads of a block tell each other.
+struct Signals {
+  Buffers<2> taken;  // pieces
+  int64_t pieces_taken[2];
+  Buffers<1> keys;
+  Buffers<kStages> stages;  // of queries
+  Buffers<2> scores;        // ds
+  Buffers<kSenders> dqs;
+  uint64_t sums_here[kSenders];
+};
+
+template <int D>
+struct BackwardShape {
+  static constexpr int kQueries = D > 64 ? 64 : 128;  // per step: what registers allow
+  using KeyTile = PanelTile<kKeys, D>;
+  using QueryTile = PanelTile<kQueries, D>;
+  using ScoreTile = PanelTile<kKeys, kQueries>;                  // ds
+  static constexpr int kHalfBytes = kQueries * D * 4 / kGroups;  // of a step's dq, what a warpgroup holds
+  static constexpr int kDqBytes = kGroups * kHalfBytes;
+  static constexpr int kKeysAt = 0;  // in shared memory, tiles aligned to 1024
+  static constexpr int kQueriesAt = kKeysAt + 2 * KeyTile::kBytes;
+  static constexpr int kScoresAt = kQueriesAt + kStages * 2 * QueryTile::kBytes;
+  static constexpr int kDqAt = kScoresAt + 2 * ScoreTile::kBytes;
+  static constexpr int kStatisticsAt = kDqAt + kSenders * kDqBytes;
+  static constexpr int kSignalsAt = kStatisticsAt + kStages * 2 * kQueries * 4;
+  static constexpr int kBytes = kSignalsAt + sizeof(Signals);
+};
+
+// Where dq is added up, and whose turn it is. There is room for some heads of keys: when those are done, others follow.
+struct DqSums {
+  unsigned long long* next_piece;
+  unsigned* turns;  // [room, group, tiles]: how many pieces have added to it, or taken the sum
+  float* sums;      // [room, group, tiles, halves]: as warpgroups hold them, four of each thread, then the next four
+  int64_t room;
+};
+
 template <class T>
 struct BackwardJob {
-  CUtensorMap row{}, row_other{}, column{}, column_other{};
-  Heads<T> out{}, other{};
-  const float* lse2 = nullptr;   // [batch, heads, pitch]
-  const float* delta = nullptr;  // [batch, heads, pitch]
-  int64_t pitch = 0;
-  // The same where columns are queries. Copies without a map would do; compute-sanitizer's racecheck takes those for
-  // writes of the thread that asks for them.
-  CUtensorMap column_lse2{}, column_delta{};
+  CUtensorMap k{}, v{}, q{}, dout{};
+  // Copies without a map would do; compute-sanitizer's racecheck takes those for writes of the thread that asks for
+  // them.
+  CUtensorMap lse2{}, delta{};
+  Heads<T> dq{}, dk{}, dv{};
+  DqSums sums{};
 };
 
-template <int D, bool kRowsAreKeys>
-struct BackwardShape {
-  static constexpr int kColumns = kRowsAreKeys && D > 64 ? 64 : 128;  // per step: what registers allow
-  using RowTile = PanelTile<kRows, D>;
-  using ColumnTile = PanelTile<kColumns, D>;
-  // lse2 and delta of columns that are queries; a multiple of what tiles are aligned to.
-  static constexpr int kStatistics = kRowsAreKeys ? 1024 : 0;
-  static constexpr int kStageBytes = 2 * ColumnTile::kBytes + kStatistics;
-  static constexpr int kRowBuffers = D > 64 ? 1 : 2;
-  static constexpr int kRowBytes = kRowBuffers * 2 * RowTile::kBytes;
-  static constexpr int kStages = D > 64 && !kRowsAreKeys ? 2 : 3;
-  static constexpr int kBytes = 1024 + kRowBytes + kStages * kStageBytes;  // 1024 to align them
-};
-
-// How the copies' thread and the warpgroups agree on what is filled and what may be filled again.
-template <int kBuffers>
-struct Buffers {
-  uint64_t full[kBuffers], empty[kBuffers];
-
-  __device__ __forceinline__ void init(int readers) {
-    for (int i = 0; i < kBuffers; ++i) {
-      init_barrier(full + i);
-      init_barrier(empty + i, readers);
-    }
-  }
-  // `use` counts what went through the buffers so far.
-  __device__ __forceinline__ uint64_t* to_fill(int use) {
-    wait_barrier(empty + use % kBuffers, (use / kBuffers & 1) ^ 1);
-    return full + use % kBuffers;
-  }
-  __device__ __forceinline__ void wait_full(int use) { wait_barrier(full + use % kBuffers, use / kBuffers & 1); }
-  // By every warp that reads.
-  __device__ __forceinline__ void release(int use) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(empty + use % kBuffers);
-  }
-};
-
-// The rows and columns of one piece of work.
-template <int kColumns, bool kRowsAreKeys>
+// The keys of one piece of work, and the queries it walks over: tiles from the last to the first, each in all the heads
+// that share the keys. So pieces which begin together follow each other, however many tiles they see.
+template <int kQueries>
 struct Walk {
-  int first_row, begin, steps_per_head, steps;
+  int piece, pieces, first_key, tiles, first_tile, steps;
 
   __device__ __forceinline__ Walk(const AttentionWork& work, const AttentionSizes& n) {
-    const auto seq = static_cast<int>(n.seq);
-    first_row = static_cast<int>(work.row_block * kRows);
-    begin = n.causal && kRowsAreKeys ? first_row : 0;
-    const int end = n.causal && !kRowsAreKeys ? min(seq, first_row + kRows) : seq;
-    steps_per_head = (end - begin + kColumns - 1) / kColumns;
-    steps = steps_per_head * (kRowsAreKeys ? static_cast<int>(n.group) : 1);
+    piece = static_cast<int>(work.row_block);
+    pieces = static_cast<int>((n.seq + kKeys - 1) / kKeys);
+    first_key = piece * kKeys;
+    tiles = static_cast<int>((n.seq + kQueries - 1) / kQueries);
+    first_tile = n.causal ? first_key / kQueries : 0;
+    steps = (tiles - first_tile) * static_cast<int>(n.group);
   }
-  __device__ __forceinline__ int column(int step) const { return begin + step % steps_per_head * kColumns; }
+  // How many pieces have something to say of a tile's dq: the first ones.
+  __device__ __forceinline__ int said_by(int tile, const AttentionSizes& n) const {
+    return n.causal ? ((tile + 1) * kQueries + kKeys - 1) / kKeys : pieces;
+  }
+  __device__ __forceinline__ bool is_last(int tile, const AttentionSizes& n) const {
+    return piece == said_by(tile, n) - 1;
+  }
+  // Calls f(head, tile) in this order.
+  template <class F>
+  __device__ __forceinline__ void for_steps(const AttentionWork& work, const AttentionSizes& n, const F& f) const {
+    for (int tile = tiles - 1; tile >= first_tile; --tile) {
+      for (int64_t head = work.head * n.group; head < (work.head + 1) * n.group; ++head) f(head, tile);
+    }
+  }
 };
 
-// Calls f(work) for a thread block's share. Work is sorted, the longest first: going back and forth over the thread
-// blocks gives each about as much.
-template <class F>
-__device__ __forceinline__ void for_share(const AttentionGrid& grid, int64_t pieces, const F& f) {
-  const int64_t blocks = gridDim.x;
-  for (int64_t round = 0; round * blocks < pieces; ++round) {
-    const int64_t piece = round * blocks + (round % 2 == 0 ? blockIdx.x : blocks - 1 - blockIdx.x);
-    if (piece < pieces) f(grid.work(piece));
-  }
+[[maybe_unused]] __device__ __forceinline__ void wait_for_turn(const unsigned* turn, unsigned mine) {
+  unsigned now = 0;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
+  } while (now != mine);
+}
+[[maybe_unused]] __device__ __forceinline__ void end_turn(unsigned* turn) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
+}
+// Between what this thread knows of memory and what it asks of the copy engine, and back.
+[[maybe_unused]] __device__ __forceinline__ void fence_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
 }
 
-template <class T, int D, bool kRowsAreKeys>
+template <class T, int D>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_backward_wgmma_kernel(const __grid_constant__ BackwardJob<T> job, AttentionSizes n, AttentionGrid grid,
                                     int64_t pieces) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using Shape = BackwardShape<D, kRowsAreKeys>;
-  using RowTile = typename Shape::RowTile;
-  using ColumnTile = typename Shape::ColumnTile;
-  constexpr int N = Shape::kColumns;
+  using Shape = BackwardShape<D>;
+  using KeyTile = typename Shape::KeyTile;
+  using QueryTile = typename Shape::QueryTile;
+  using ScoreTile = typename Shape::ScoreTile;
+  constexpr int N = Shape::kQueries;
+  // Of dq, the second warpgroup has the later queries of a tile, or, where a tile has but 64, the later columns.
+  constexpr bool kSplitColumns = N == 64;
   // Whether p's product may run while ds is made, which needs registers for both.
-  constexpr bool kOtherFirst = kRowsAreKeys && N == 64;
-  extern __shared__ unsigned char unaligned[];
-  unsigned char* memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
+  constexpr bool kDvFirst = N == 64;
+  extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t shared = shared_address(memory);
-  __shared__ Buffers<Shape::kRowBuffers> row_buffers;
-  __shared__ Buffers<Shape::kStages> stages;
+  auto& [taken, pieces_taken, keys, stages, scores, dqs, sums_here] =
+      *reinterpret_cast<Signals*>(memory + Shape::kSignalsAt);
   if (threadIdx.x == 0) {
-    row_buffers.init(4 * kGroups);
-    stages.init(4 * kGroups);
+    taken.init(1, 4 * kGroups + kSenders);
+    keys.init(1, 4 * kGroups);
+    stages.init(1, 4 * kGroups);
+    scores.init(4 * kGroups, 4 * kGroups);
+    dqs.init(4 * kGroups, 1);
+    for (int sender = 0; sender < kSenders; ++sender) init_barrier(sums_here + sender);
     fence_barriers();
   }
   __syncthreads();
-  const auto rows_at = [&](int use, int which) {
-    return RowTile{shared + static_cast<uint32_t>(use % Shape::kRowBuffers * 2 + which) * RowTile::kBytes};
+  const KeyTile k_tile{shared + Shape::kKeysAt}, v_tile{shared + Shape::kKeysAt + KeyTile::kBytes};
+  const auto queries_at = [&](int use, int which) {
+    return QueryTile{shared + Shape::kQueriesAt + static_cast<uint32_t>(use % kStages * 2 + which) * QueryTile::kBytes};
   };
-  const auto stage_at = [&](int use) { return Shape::kRowBytes + use % Shape::kStages * Shape::kStageBytes; };
-  const auto columns_at = [&](int use, int which) {
-    return ColumnTile{shared + static_cast<uint32_t>(stage_at(use) + which * static_cast<int>(ColumnTile::kBytes))};
+  const auto scores_at = [&](int use) {
+    return ScoreTile{shared + Shape::kScoresAt + static_cast<uint32_t>(use % 2) * ScoreTile::kBytes};
   };
   const auto statistics_at = [&](int use) {
-    return reinterpret_cast<float*>(memory + stage_at(use) + 2 * ColumnTile::kBytes);
+    return reinterpret_cast<float*>(memory + Shape::kStatisticsAt) + use % kStages * 2 * N;
+  };
+  const auto dq_at = [&](int use) { return memory + Shape::kDqAt + use % kSenders * Shape::kDqBytes; };
+
+  // Pieces are taken in order: whoever waits for an earlier one waits for a thread block that runs.
+  const auto for_pieces = [&](bool by_warp, const auto& f) {
+    for (int use = 0;; ++use) {
+      taken.wait_full(use);
+      const int64_t piece = pieces_taken[use % 2];
+      if (by_warp) {
+        taken.release_by_warp(use);
+      } else {
+        taken.release(use);
+      }
+      if (piece >= pieces) return;
+      f(grid.work(piece));
+    }
   };
 
-  // From one lane: descriptors of tiles are then computed once for a warp, beside what its threads do.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) - 1;
-  int row_use = 0, use = 0;
+  int use = 0;
   if (group < 0) {
     give_registers<kFetcherRegisters>();
-    if (threadIdx.x != 0) return;
-    for_share(grid, pieces, [&](const AttentionWork& work) {
-      const Walk<N, kRowsAreKeys> walk(work, n);
-      const auto batch = static_cast<int>(work.batch), head = static_cast<int>(work.head);
-      uint64_t* rows_full = row_buffers.to_fill(row_use);
-      expect_bytes(rows_full, 2 * RowTile::kBytes);
-      rows_at(row_use, 0).fetch(job.row, walk.first_row, head, batch, rows_full);
-      rows_at(row_use, 1).fetch(job.row_other, walk.first_row, head, batch, rows_full);
-      ++row_use;
-      for (int step = 0; step < walk.steps; ++step, ++use) {
-        const int column = walk.column(step);
-        const int64_t q_head = work.head * n.group + step / walk.steps_per_head;  // where columns are queries
-        const int column_head = static_cast<int>(kRowsAreKeys ? q_head : work.head / n.group);
-        uint64_t* full = stages.to_fill(use);
-        expect_bytes(full, 2 * ColumnTile::kBytes + (kRowsAreKeys ? 2 * N * sizeof(float) : 0));
-        columns_at(use, 0).fetch(job.column, column, column_head, batch, full);
-        columns_at(use, 1).fetch(job.column_other, column, column_head, batch, full);
-        if constexpr (kRowsAreKeys) {
-          const auto row = static_cast<int>(work.batch * n.heads + q_head);
-          copy_row_part(statistics_at(use), job.column_lse2, column, row, full);
-          copy_row_part(statistics_at(use) + N, job.column_delta, column, row, full);
-        }
+    if (threadIdx.x == 0) {
+      wait_for_previous();  // all others act on what this thread has fetched
+      for (int piece_use = 0;; ++piece_use) {
+        taken.to_fill(piece_use);
+        const auto piece = static_cast<int64_t>(atomicAdd(job.sums.next_piece, 1ull));
+        pieces_taken[piece_use % 2] = piece;
+        taken.filled(piece_use);
+        if (piece >= pieces) return;
+        const AttentionWork work = grid.work(piece);
+        const Walk<N> walk(work, n);
+        const auto batch = static_cast<int>(work.batch), head = static_cast<int>(work.head);
+        uint64_t* keys_full = keys.to_fill(piece_use);
+        expect_bytes(keys_full, 2 * KeyTile::kBytes);
+        k_tile.fetch(job.k, walk.first_key, head, batch, keys_full);
+        v_tile.fetch(job.v, walk.first_key, head, batch, keys_full);
+        walk.for_steps(work, n, [&](int64_t of, int tile) {
+          const int query = tile * N;
+          const auto q_head = static_cast<int>(of), row = static_cast<int>(work.batch * n.heads + of);
+          uint64_t* full = stages.to_fill(use);
+          expect_bytes(full, 2 * QueryTile::kBytes + 2 * N * sizeof(float));
+          queries_at(use, 0).fetch(job.q, query, q_head, batch, full);
+          queries_at(use, 1).fetch(job.dout, query, q_head, batch, full);
+          copy_row_part(statistics_at(use), job.lse2, query, row, full);
+          copy_row_part(statistics_at(use) + N, job.delta, query, row, full);
+          ++use;
+        });
       }
-    });
+    }
+    // Those who wait for a step's turn and send its dq. What was sent takes its time to arrive, and the news of it too:
+    // meanwhile the other one sends the next.
+    if (threadIdx.x % 32 == 0 && threadIdx.x <= 32 * kSenders) {
+      const int sender = static_cast<int>(threadIdx.x) / 32 - 1;
+      for_pieces(false, [&](const AttentionWork& work) {
+        const Walk<N> walk(work, n);
+        const int64_t head = work.batch * n.kv_heads + work.head;
+        const int64_t place = head % job.sums.room, heads_before = head / job.sums.room;
+        walk.for_steps(work, n, [&](int64_t of, int tile) {
+          const int at = use++;
+          if (at % kSenders != sender) return;
+          const int64_t index = (place * n.group + (of - work.head * n.group)) * walk.tiles + tile;
+          unsigned* turn = job.sums.turns + index;
+          float* sums = job.sums.sums + index * (Shape::kDqBytes / 4);
+          wait_for_turn(turn, static_cast<unsigned>(heads_before * walk.said_by(tile, n) + walk.piece));
+          fence_copies();
+          if (walk.is_last(tile, n)) {
+            if (walk.piece > 0) {
+              expect_bytes(sums_here + sender, Shape::kDqBytes);
+              copy_bulk(dq_at(at), sums, Shape::kDqBytes, sums_here + sender);
+            }
+            dqs.wait_full(at);
+            dqs.release(at);
+          } else {
+            dqs.wait_full(at);
+            if (walk.piece > 0) {
+              send_bulk_to_add(sums, dq_at(at), Shape::kDqBytes);
+            } else {
+              send_bulk(sums, dq_at(at), Shape::kDqBytes);
+            }
+            wait_sent_read();
+            dqs.release(at);
+            wait_sent();
+            fence_copies();
+          }
+          end_turn(turn);
+        });
+      });
+    }
     return;
   }
 
   take_registers<kGroupRegisters>();
-  const int lane = static_cast<int>(threadIdx.x) % 32, group_row = group * kGroupRows;
-  const int warp_row = group_row + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+  const int lane = static_cast<int>(threadIdx.x) % 32, group_key = group * kGroupKeys;
+  const int warp_key = group_key + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
   const auto dim = static_cast<int>(n.dim), seq = static_cast<int>(n.seq);
   const float scale_log2 = n.scale * kLog2E;
 
-  for_share(grid, pieces, [&](const AttentionWork& work) {
-    const Walk<N, kRowsAreKeys> walk(work, n);
-    const int first = walk.first_row + group_row, row = walk.first_row + warp_row;
-    const RowTile rows = rows_at(row_use, 0), other_rows = rows_at(row_use, 1);
-    float row_lse2[2], row_delta[2];  // where rows are queries
-    if constexpr (!kRowsAreKeys) {
-      const int64_t at = (work.batch * n.heads + work.head) * job.pitch + row + lane / 4;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        row_lse2[half] = job.lse2[at + 8 * half];
-        row_delta[half] = job.delta[at + 8 * half];
-      }
-    }
-    float out[D / 8][4] = {};
-    float other[D / 8][4] = {};  // where rows are keys
-    float score[N / 8][4], dp[N / 8][4];
-    uint32_t p_left[kRowsAreKeys ? N / 16 : 1][4], ds_left[N / 16][4];
+  int key_use = 0;
+  uint32_t sums_phase = 0;  // a bit for each sender
+  for_pieces(true, [&](const AttentionWork& work) {
+    const Walk<N> walk(work, n);
+    const int first = walk.first_key + group_key, row = walk.first_key + warp_key;
+    float dk[D / 8][4] = {};
+    float dv[D / 8][4] = {};
+    float score[N / 8][4], dp[N / 8][4], dq[8][4];
+    uint32_t p_left[N / 16][4], ds_left[N / 16][4];
+
+    const auto last_head = static_cast<int>(n.group) - 1;
+    int tile = walk.tiles - 1, head = 0;  // of this step, heads counted from the first that shares the keys
+    int dq_tile = 0, dq_head = 0;         // of the step before
 
     // The scores of a step, not waited for.
     const auto begin_step = [&](int at) {
       stages.wait_full(at);
-      multiply<T>(score, rows, group_row, columns_at(at, 0));
+      multiply<T>(score, k_tile.from_row(group_key).forgotten(), queries_at(at, 0));
     };
-    // The rest of a step, but for the end of its last products, and the beginning of the next: tensor cores always have
-    // something to do.
-    const auto go_on = [&](int step, auto has_next) {
-      const int column = walk.column(step);
-      const ColumnTile columns = columns_at(use, 0), other_columns = columns_at(use, 1);
-      multiply<T>(dp, other_rows, group_row, other_columns);
+    // What a step adds to dq, of all keys, not waited for; and its end.
+    const auto begin_dq = [&](int at) {
+      scores.wait_full(at);
+      multiply_lying<T>(dq, scores_at(at).from_panel(kSplitColumns ? 0 : group),
+                        k_tile.from_panel(kSplitColumns ? group : 0).forgotten());
+    };
+    const auto end_dq = [&](int at) {
+      scores.release_by_warp(at);
+      auto* half = reinterpret_cast<float4*>(dq_at(at) + group * Shape::kHalfBytes) + threadIdx.x % 128;
+      if (walk.is_last(dq_tile, n)) {  // what the others have left is added here instead, and written as dq
+        if (walk.piece == 0) {
+          dqs.to_fill(at);  // nothing is left there; but not two uses ahead of the sender
+        } else {
+          wait_barrier(sums_here + at % kSenders, sums_phase >> at % kSenders & 1);
+          sums_phase ^= 1 << at % kSenders;
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            const float4 before = half[128 * j];
+            dq[j][0] += before.x;
+            dq[j][1] += before.y;
+            dq[j][2] += before.z;
+            dq[j][3] += before.w;
+          }
+        }
+        const int first_column = kSplitColumns ? 64 * group : 0;
+        const int warp_row = dq_tile * N + (kSplitColumns ? warp_key % 64 : warp_key);
+        write_rows<T, 64>(job.dq.head(work.batch, work.head * n.group + dq_head) + first_column, job.dq.row_stride,
+                          warp_row, seq, dim - first_column, dq, n.scale, n.scale);
+      } else {
+        dqs.to_fill(at);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) half[128 * j] = make_float4(dq[j][0], dq[j][1], dq[j][2], dq[j][3]);
+        written_for_copies();
+      }
+      dqs.filled_by_warp(at);
+    };
+    // The rest of a step but for dq, which needs the other warpgroup's ds and is left to the next step, and the
+    // beginning of the next: tensor cores always have something to do.
+    const auto go_on = [&](auto has_before, auto has_next) {
+      const int query = tile * N;
+      const QueryTile q_tile = queries_at(use, 0), dout_tile = queries_at(use, 1);
+      multiply<T>(dp, v_tile.from_row(group_key).forgotten(), dout_tile);
 
       float p[N / 8][4], ds[N / 8][4];
       const float* lse2 = statistics_at(use) + lane % 4 * 2;
       const float* delta = lse2 + N;
 #pragma unroll
       for (int j = 0; j < N / 8; ++j) {
-        const float2 shift = kRowsAreKeys ? *reinterpret_cast<const float2*>(lse2 + j * 8) : float2{};
+        const float2 by = *reinterpret_cast<const float2*>(lse2 + j * 8);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float by = kRowsAreKeys ? (e % 2 == 0 ? shift.x : shift.y) : row_lse2[e / 2];
-          p[j][e] = exp2_fast(fmaf(score[j][e], scale_log2, -by));
-        }
+        for (int e = 0; e < 4; ++e) p[j][e] = exp2_fast(fmaf(score[j][e], scale_log2, -(e % 2 == 0 ? by.x : by.y)));
       }
       // In a branch of its own, since most steps have nothing to mask. Queries beyond the last have an infinite lse2.
-      if ((!kRowsAreKeys && column + N > seq) ||
-          (n.causal && (kRowsAreKeys ? column < first + kGroupRows - 1 : column + N - 1 > first))) {
+      if (first + kGroupKeys > seq || (n.causal && query < first + kGroupKeys - 1)) {
 #pragma unroll
         for (int j = 0; j < N / 8; ++j) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const int r = row + lane / 4 + e / 2 * 8, c = column + j * 8 + lane % 4 * 2 + e % 2;
-            if ((!kRowsAreKeys && c >= seq) || (n.causal && (kRowsAreKeys ? c < r : c > r))) p[j][e] = 0.0f;
+            const int r = row + lane / 4 + e / 2 * 8, c = query + j * 8 + lane % 4 * 2 + e % 2;
+            if (r >= seq || (n.causal && c < r)) p[j][e] = 0.0f;
           }
         }
       }
-      if constexpr (kOtherFirst) {
+      if constexpr (kDvFirst) {
 #pragma unroll
         for (int j = 0; j < N / 16; ++j) as_left<T>(p_left[j], p[2 * j], p[2 * j + 1]);
-        add_multiple<T>(other, p_left, other_columns);
+        add_multiple<T>(dv, p_left, dout_tile);
       }
-      wait_for_products<kOtherFirst ? 1 : 0>();
+      wait_for_products<kDvFirst ? 1 : 0>();
 #pragma unroll
       for (int j = 0; j < N / 8; ++j) {
-        const float2 shift = kRowsAreKeys ? *reinterpret_cast<const float2*>(delta + j * 8) : float2{};
+        const float2 by = *reinterpret_cast<const float2*>(delta + j * 8);
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float by = kRowsAreKeys ? (e % 2 == 0 ? shift.x : shift.y) : row_delta[e / 2];
-          ds[j][e] = p[j][e] * (dp[j][e] - by);
-        }
+        for (int e = 0; e < 4; ++e) ds[j][e] = p[j][e] * (dp[j][e] - (e % 2 == 0 ? by.x : by.y));
         if (j % 2 == 0) continue;
-        if constexpr (kRowsAreKeys && !kOtherFirst) as_left<T>(p_left[j / 2], p[j - 1], p[j]);
+        if constexpr (!kDvFirst) as_left<T>(p_left[j / 2], p[j - 1], p[j]);
         as_left<T>(ds_left[j / 2], ds[j - 1], ds[j]);
       }
-      if constexpr (kRowsAreKeys && !kOtherFirst) add_multiple<T>(other, p_left, other_columns);
-      add_multiple<T>(out, ds_left, columns);
-      if constexpr (decltype(has_next)::value) begin_step(use + 1);
-      wait_for_products<0>();
-      stages.release(use);
+      if constexpr (!kDvFirst) add_multiple<T>(dv, p_left, dout_tile);
+      add_multiple<T>(dk, ds_left, q_tile);
+      scores.to_fill(use);
+#pragma unroll
+      for (int j = 0; j < N / 16; ++j) scores_at(use).store(warp_key, 16 * j, ds_left[j]);
+      written_for_copies();
+      scores.filled_by_warp(use);
+      // dq(i-1) keeps tensor cores busy while the registers of this step's operands become free for the next scores.
+      constexpr int kDq = decltype(has_before)::value ? 1 : 0, kNext = decltype(has_next)::value ? 1 : 0;
+      if constexpr (kDq == 1) begin_dq(use - 1);
+      wait_for_products<kDq>();
+      stages.release_by_warp(use);
+      if constexpr (kNext == 1) begin_step(use + 1);
+      if constexpr (kDq == 1) {
+        wait_for_products<kNext>();
+        end_dq(use - 1);
+      }
+      if constexpr (kNext == 1) wait_for_products<0>();
       ++use;
+      dq_tile = tile;
+      dq_head = head;
+      tile -= head == last_head ? 1 : 0;
+      head = head == last_head ? 0 : head + 1;
     };
 
-    row_buffers.wait_full(row_use);
+    keys.wait_full(key_use);
     begin_step(use);
     wait_for_products<0>();
-    for (int step = 0; step < walk.steps - 1; ++step) go_on(step, std::true_type());
-    go_on(walk.steps - 1, std::false_type());
-    row_buffers.release(row_use);
-    ++row_use;
-
-    write_rows<T, D>(job.out.head(work.batch, work.head), job.out.row_stride, row, seq, dim, out, n.scale, n.scale);
-    if constexpr (kRowsAreKeys) {
-      write_rows<T, D>(job.other.head(work.batch, work.head), job.other.row_stride, row, seq, dim, other, 1.0f, 1.0f);
+    constexpr std::true_type kYes;
+    constexpr std::false_type kNo;
+    if (walk.steps == 1) {
+      go_on(kNo, kNo);
+    } else {
+      go_on(kNo, kYes);
+      for (int step = 1; step < walk.steps - 1; ++step) go_on(kYes, kYes);
+      go_on(kYes, kNo);
     }
+    begin_dq(use - 1);
+    wait_for_products<0>();
+    keys.release_by_warp(key_use);
+    ++key_use;
+    end_dq(use - 1);
+
+    write_rows<T, D>(job.dk.head(work.batch, work.head), job.dk.row_stride, row, seq, dim, dk, n.scale, n.scale);
+    write_rows<T, D>(job.dv.head(work.batch, work.head), job.dv.row_stride, row, seq, dim, dv, 1.0f, 1.0f);
   });
 #endif
 }
 
-template <class T, int D, bool kRowsAreKeys>
-void launch_pass(const Context& ctx, const AttentionSizes& n, const BackwardJob<T>& job) {
-  using Shape = BackwardShape<D, kRowsAreKeys>;
-  const AttentionGrid grid{.batches = n.batch,
-                           .heads = kRowsAreKeys ? n.kv_heads : n.heads,
-                           .row_blocks = divide_up(n.seq, kRows),
-                           .panels = 1,
-                           .last_first = !kRowsAreKeys};
-  const auto kernel = attention_backward_wgmma_kernel<T, D, kRowsAreKeys>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes), "attention_backward");
-  const int64_t pieces = grid.blocks();
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(pieces, device_numbers(ctx.device).multiprocessors));
-  kernel<<<blocks, kThreads, Shape::kBytes, stream_of(ctx)>>>(job, n, grid, pieces);
-  check_launch("attention_backward");
-}
+// What the scratch of a call holds, and the order of its work.
+template <int D>
+struct DqScratch {
+  AttentionGrid grid;
+  int64_t room, turns;
+
+  DqScratch(const AttentionSizes& n, int multiprocessors) {
+    const int64_t pieces = divide_up(n.seq, kKeys);
+    grid = {.batches = n.batch,
+            .heads = n.kv_heads,
+            .row_blocks = pieces,
+            .panels = 1,
+            .last_first = false,
+            .together = heads_together(pieces, multiprocessors)};
+    room = std::min(grid.together, n.batch * n.kv_heads);  // more would not make it faster
+    turns = room * n.group * divide_up(n.seq, BackwardShape<D>::kQueries);
+  }
+  int64_t counter_bytes() const { return round_up(8 + 4 * turns, 128); }
+  int64_t bytes() const { return counter_bytes() + turns * BackwardShape<D>::kDqBytes; }
+  DqSums sums(unsigned char* memory) const {
+    return {.next_piece = reinterpret_cast<unsigned long long*>(memory),
+            .turns = reinterpret_cast<unsigned*>(memory + 8),
+            .sums = reinterpret_cast<float*>(memory + counter_bytes()),
+            .room = room};
+  }
+};
 
 // False where the copy engine cannot see the tensors as they lie.
 template <class T, int D>
-bool launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& statistics) {
+bool launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& statistics,
+            unsigned char* scratch) {
+  using Shape = BackwardShape<D>;
   const AttentionSizes n = attention_sizes(args);
-  BackwardJob<T> keys{.out = heads_of<T>(args.dk),
-                      .other = heads_of<T>(args.dv),
-                      .lse2 = statistics.lse2,
-                      .delta = statistics.delta,
-                      .pitch = attention_pitch(n.seq)};
-  BackwardJob<T> queries = keys;
-  queries.out = heads_of<T>(args.dq);
-  constexpr int kKeyStep = BackwardShape<D, true>::kColumns, kQueryStep = BackwardShape<D, false>::kColumns;
+  const int multiprocessors = device_numbers(ctx.device).multiprocessors;
+  const DqScratch<D> dq(n, multiprocessors);
+  BackwardJob<T> job{
+      .dq = heads_of<T>(args.dq), .dk = heads_of<T>(args.dk), .dv = heads_of<T>(args.dv), .sums = dq.sums(scratch)};
   const auto map_statistics = [&](const float* data, CUtensorMap& map) {
-    return map_row_parts(data, n.batch * n.heads, keys.pitch, kKeyStep, map);
+    return map_row_parts(data, n.batch * n.heads, attention_pitch(n.seq), Shape::kQueries, map);
   };
-  if (!map_statistics(statistics.lse2, keys.column_lse2) || !map_statistics(statistics.delta, keys.column_delta) ||
-      !map_heads(args.k, kRows, keys.row) || !map_heads(args.v, kRows, keys.row_other) ||
-      !map_heads(args.q, kKeyStep, keys.column) || !map_heads(args.dout, kKeyStep, keys.column_other) ||
-      !map_heads(args.q, kRows, queries.row) || !map_heads(args.dout, kRows, queries.row_other) ||
-      !map_heads(args.k, kQueryStep, queries.column) || !map_heads(args.v, kQueryStep, queries.column_other)) {
+  if (!map_statistics(statistics.lse2, job.lse2) || !map_statistics(statistics.delta, job.delta) ||
+      !map_heads(args.k, kKeys, job.k) || !map_heads(args.v, kKeys, job.v) ||
+      !map_heads(args.q, Shape::kQueries, job.q) || !map_heads(args.dout, Shape::kQueries, job.dout)) {
     return false;
   }
-  launch_pass<T, D, true>(ctx, n, keys);
-  launch_pass<T, D, false>(ctx, n, queries);
+  const int64_t pieces = dq.grid.blocks();
+  const auto kernel = attention_backward_wgmma_kernel<T, D>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes), "attention_backward");
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(pieces, multiprocessors));
+  check(cudaMemsetAsync(scratch, 0, static_cast<size_t>(dq.counter_bytes()), stream_of(ctx)), "attention_backward");
+  attention_statistics(ctx, args, statistics);
+  launch_early(ctx.device, true, stream_of(ctx), blocks, kThreads, Shape::kBytes, kernel, job, n, dq.grid, pieces);
   return true;
 }
 
@@ -318,11 +462,18 @@ bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackw
          rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
 }
 
+int64_t attention_backward_wgmma_bytes(const Context& ctx, const ops::AttentionBackward& args) {
+  const AttentionSizes n = attention_sizes(args);
+  const int multiprocessors = device_numbers(ctx.device).multiprocessors;
+  return n.dim <= 64 ? DqScratch<64>(n, multiprocessors).bytes() : DqScratch<128>(n, multiprocessors).bytes();
+}
+
 bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
-                              const AttentionStatistics& statistics) {
+                              const AttentionStatistics& statistics, unsigned char* scratch) {
   if (!attention_backward_wgmma_fits(ctx, args)) return false;
   const auto with_type = [&]<class T>(T*) {
-    return args.q.sizes[3] <= 64 ? launch<T, 64>(ctx, args, statistics) : launch<T, 128>(ctx, args, statistics);
+    return args.q.sizes[3] <= 64 ? launch<T, 64>(ctx, args, statistics, scratch)
+                                 : launch<T, 128>(ctx, args, statistics, scratch);
   };
   return args.q.dtype == DType::bf16 ? with_type(static_cast<bf16*>(nullptr)) : with_type(static_cast<f16*>(nullptr));
 }

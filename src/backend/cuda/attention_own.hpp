@@ -26,11 +26,12 @@ bool attention_forward_mma(const Context& ctx, const ops::AttentionForward& args
 bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& args,
                             const AttentionStatistics& statistics);
 
-// The same on Hopper's tensor cores. False, with nothing done, elsewhere and where they do not fit, or where the copy
-// engine cannot see the tensors as they lie.
+// The same on Hopper's tensor cores; it makes the statistics itself. False, with nothing done, elsewhere and where they
+// do not fit, or where the copy engine cannot see the tensors as they lie.
 bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args);
+int64_t attention_backward_wgmma_bytes(const Context& ctx, const ops::AttentionBackward& args);  // of scratch
 bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
-                              const AttentionStatistics& statistics);
+                              const AttentionStatistics& statistics, unsigned char* scratch);
 
 // Makes the statistics.
 void attention_statistics(const Context& ctx, const ops::AttentionBackward& args,

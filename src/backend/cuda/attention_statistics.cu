@@ -1,6 +1,7 @@
-// lse2 = lse / ln 2 and delta = Σ_d dout·o, one row per 1 to 32 neighbouring threads.
+// lse2 = lse / ln 2 and delta = Σ_d dout·o, which all our kernels for attention's gradient begin with.
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_own.hpp"
+#include "backend/cuda/group.cuh"
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
@@ -9,42 +10,56 @@ namespace tigon::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kAhead = 4;  // rows that a thread has on their way at a time
+static_assert(kAttentionPitch % kWarp == 0);
 
-constexpr int kTogether = 8;  // queries of a head side by side, so that what is written fills sectors
-static_assert(kAttentionPitch % kTogether == 0);
-
-// W elements at a time; `lanes` threads, a power of two, share a row. Index has 32 bits wherever the number of rows
-// allows it: division is slow in 64.
-template <class T, int W, class Index>
+// A warp has 32 queries of a head, side by side in what it writes. W elements at a time; `lanes` threads, a power of
+// two, share a row, so each has as many rows as a row has threads.
+template <class T, int W>
 __global__ void __launch_bounds__(kThreads)
     attention_statistics_kernel(Heads<const T> dout, Heads<const T> o, const float* lse, AttentionStatistics out,
-                                AttentionSizes n, Index pitch, Index rows, int lanes) {
-  const Index step = static_cast<Index>(gridDim.x) * (kThreads / lanes), heads = static_cast<Index>(n.heads);
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
-  // Whole warps stay in the loop together, for the exchange below.
-  for (Index first = static_cast<Index>(blockIdx.x) * (kThreads / lanes); first < rows; first += step) {
-    const Index row = first + threadIdx.x / lanes, together = row / kTogether, group = together / heads;
-    const Index head = together % heads, batch = group / (pitch / kTogether);
-    const Index i = group % (pitch / kTogether) * kTogether + row % kTogether;
-    const bool inside = row < rows && i < n.seq;
-    float sum = 0.0f;
-    if (inside) {
-      const T* a = dout.head(batch, head) + int64_t{i} * dout.row_stride;
-      const T* b = o.head(batch, head) + int64_t{i} * o.row_stride;
+                                AttentionSizes n, int64_t pitch, int lanes) {
+  let_next_begin();
+  // 32 bits, in which division is fast: what is written has 256 bytes for each unit.
+  const auto heads = static_cast<uint32_t>(n.heads), blocks = static_cast<uint32_t>(pitch / kWarp);
+  const uint32_t units = static_cast<uint32_t>(n.batch) * blocks * heads, step = gridDim.x * (kThreads / kWarp);
+  const int lane = static_cast<int>(threadIdx.x) % lanes, sharing = kWarp / lanes;
+  const int mine = lane * sharing + static_cast<int>(threadIdx.x) % kWarp / lanes;  // the query that this thread writes
+  for (uint32_t unit = blockIdx.x * (kThreads / kWarp) + threadIdx.x / kWarp; unit < units; unit += step) {
+    const uint32_t head = unit % heads, block = unit / heads % blocks, batch = unit / heads / blocks;
+    const int64_t first = int64_t{block} * kWarp;
+    const T* a = dout.head(batch, head) + first * dout.row_stride;
+    const T* b = o.head(batch, head) + first * o.row_stride;
+    float delta = 0.0f;
+    for (int r = 0; r < lanes; r += kAhead) {
+      float sums[kAhead] = {};
       for (int64_t j = lane * W; j < n.dim; j += lanes * W) {
-        float x[W], y[W];
-        load<W>(a + j, x);
-        load<W>(b + j, y);
+        Raw<T, W> x[kAhead] = {}, y[kAhead] = {};
 #pragma unroll
-        for (int e = 0; e < W; ++e) sum = fmaf(x[e], y[e], sum);
+        for (int k = 0; k < kAhead; ++k) {
+          const int query = (r + k) * sharing + mine % sharing;
+          if (r + k >= lanes || first + query >= n.seq) continue;
+          x[k] = load_raw<W>(a + query * dout.row_stride + j);
+          y[k] = load_raw<W>(b + query * o.row_stride + j);
+        }
+#pragma unroll
+        for (int k = 0; k < kAhead; ++k) {
+          float of_dout[W], of_o[W];
+          unpack<T, W>(x[k], of_dout);
+          unpack<T, W>(y[k], of_o);
+#pragma unroll
+          for (int e = 0; e < W; ++e) sums[k] = fmaf(of_dout[e], of_o[e], sums[k]);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        for (int offset = lanes / 2; offset > 0; offset /= 2) sums[k] += __shfl_xor_sync(0xffffffffu, sums[k], offset);
+        if (r + k == lane) delta = sums[k];
       }
     }
-    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-    if (row < rows && lane == 0) {
-      const int64_t at = int64_t{batch} * n.heads + head;
-      out.lse2[at * pitch + i] = inside ? lse[at * n.seq + i] * kLog2E : INFINITY;
-      out.delta[at * pitch + i] = sum;
-    }
+    const int64_t at = int64_t{batch} * n.heads + head, i = first + mine;
+    out.lse2[at * pitch + i] = i < n.seq ? lse[at * n.seq + i] * kLog2E : INFINITY;
+    out.delta[at * pitch + i] = delta;
   }
 }
 
@@ -52,15 +67,9 @@ template <class T, int W>
 void launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& out) {
   const AttentionSizes n = attention_sizes(args);
   const int64_t pitch = attention_pitch(n.seq), rows = n.batch * pitch * n.heads;
-  const auto lanes = static_cast<int>(power_of_two_for(divide_up(n.dim, W), 1, 32));
-  const auto run = [&]<class Index>(Index) {
-    attention_statistics_kernel<T, W, Index>
-        <<<grid_size(divide_up(rows, kThreads / lanes)), kThreads, 0, stream_of(ctx)>>>(
-            heads_of<const T>(args.dout), heads_of<const T>(args.o), args.lse.as<float>(), out, n,
-            static_cast<Index>(pitch), static_cast<Index>(rows), lanes);
-  };
-  // Half of what 32 bits hold, so that a last step does not run over.
-  rows < (int64_t{1} << 31) ? run(uint32_t{}) : run(int64_t{});
+  const auto lanes = static_cast<int>(power_of_two_for(divide_up(n.dim, W), 1, kWarp));
+  attention_statistics_kernel<T, W><<<grid_size(divide_up(rows, kThreads)), kThreads, 0, stream_of(ctx)>>>(
+      heads_of<const T>(args.dout), heads_of<const T>(args.o), args.lse.as<float>(), out, n, pitch, lanes);
 }
 
 }  // namespace

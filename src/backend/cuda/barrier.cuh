@@ -78,6 +78,15 @@ __device__ __forceinline__ void send_bulk(void* to, const void* from, uint32_t b
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
 }
+// The same, added to the f32 that lie there.
+__device__ __forceinline__ void send_bulk_to_add(float* to, const void* from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
 // Until all that this thread sent has been read from shared memory, or has arrived.
 __device__ __forceinline__ void wait_sent_read() {
 #if __CUDA_ARCH__ >= 900

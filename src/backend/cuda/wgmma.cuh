@@ -71,16 +71,37 @@ struct PanelTile {
 
   uint32_t address;  // in shared memory, a multiple of 1024
 
+  // The part of it that begins there; rows in eights.
+  __device__ __forceinline__ PanelTile from_row(int row) const { return {address + static_cast<uint32_t>(row) * 128}; }
+  __device__ __forceinline__ PanelTile from_panel(int panel) const {
+    return {address + static_cast<uint32_t>(panel) * kPanelBytes};
+  }
+  // The same tile, as if it lay anywhere: what describes it is computed where it is used instead of held in registers.
+  __device__ __forceinline__ PanelTile forgotten() const {
+    uint32_t somewhere = address;
+    asm volatile("" : "+r"(somewhere));
+    return {somewhere};
+  }
   // Rows as rows of the left or columns of the right operand, from `row` on; 16 columns from `column` on are summed
   // over.
   __device__ __forceinline__ uint64_t by_rows(int row, int column) const {
     return describe(
-        address + static_cast<uint32_t>(column / 64) * kPanelBytes + static_cast<uint32_t>(row * 128 + column % 64 * 2),
-        16);
+        static_cast<uint32_t>(column / 64) * kPanelBytes + static_cast<uint32_t>(row * 128 + column % 64 * 2), 16);
   }
-  // Columns as columns of the right operand; 16 rows from `row` on are summed over.
+  // Columns as columns of the right or rows of the left operand; 16 rows from `row` on are summed over.
   __device__ __forceinline__ uint64_t as_it_lies(int row) const {
-    return describe(address + static_cast<uint32_t>(row * 128), kPanelBytes);
+    return describe(static_cast<uint32_t>(row) * 128, kPanelBytes);
+  }
+  // Stores a left operand that a warp holds: 16×16 at (row, column).
+  __device__ __forceinline__ void store(int row, int column, const uint32_t (&left)[4]) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const int lane = static_cast<int>(threadIdx.x) % 32, piece = column % 64 / 8 + lane / 16;
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};\n" ::"r"(
+                     address + static_cast<uint32_t>(column / 64) * kPanelBytes +
+                     static_cast<uint32_t>((row + lane % 16) * 128 + (piece ^ lane % 8) * 16)),
+                 "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3])
+                 : "memory");
+#endif
   }
   // Asks for kRows rows from `row` of a head on; zeros beyond the tensor. By one thread.
   __device__ __forceinline__ void fetch(const CUtensorMap& map, int row, int head, int batch, uint64_t* barrier) const {
@@ -97,10 +118,13 @@ struct PanelTile {
   }
 
  private:
-  static constexpr uint64_t kPermuted128 = uint64_t{1} << 62;
   // Groups of 8 rows are 1024 bytes apart; `panels` is what lies between panels, where an operand has several.
-  __device__ __forceinline__ static uint64_t describe(uint32_t start, uint32_t panels) {
-    return kPermuted128 | uint64_t{1024 / 16} << 32 | uint64_t{panels / 16} << 16 | (start & 0x3FFFF) / 16;
+  // Addresses have 18 bits: in units of 16 bytes none carries into the field beside it, so that offsets are mere
+  // additions.
+  __device__ __forceinline__ uint64_t describe(uint32_t offset, uint32_t panels) const {
+    constexpr uint32_t kPermuted128 = uint32_t{1} << 30, kGroups8 = 1024 / 16;
+    const uint32_t low = address / 16 + (offset / 16 + (panels / 16 << 16));
+    return uint64_t{kPermuted128 | kGroups8} << 32 | low;
   }
 };
 
@@ -117,12 +141,12 @@ struct PanelTile {
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58," \
   "%59,%60,%61,%62,%63"
 
-// Both operands by_rows; the sum before counts where `add` is "1".
-#define TIGON_PRODUCT_BY_ROWS(type, n, names, floats, a, b, add)                                        \
+// Both operands by_rows, or both as_it_lies where `lies` is "1"; the sum before counts where `add` is "1".
+#define TIGON_PRODUCT_IN_SHARED(type, n, names, floats, a, b, add, lies)                                \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add                                                  \
                ", 0;\n"                                                                                 \
                "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, " a ", " b \
-               ", p, 1, 1, 0, 0;\n}\n"                                                                  \
+               ", p, 1, 1, " lies ", " lies ";\n}\n"                                                    \
                : floats                                                                                 \
                : "l"(left), "l"(right))
 // The left operand in registers, the right one as_it_lies; added to the sum.
@@ -137,15 +161,33 @@ __device__ __forceinline__ void product_by_rows(float (&sum)[N8][4], uint64_t le
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   static_assert(N8 == 8 || N8 == 16);
   // Where nothing is added the sum is an output alone: what it held before must not seem to matter.
-#define TIGON_PRODUCT(type)                                                                          \
-  if constexpr (N8 == 8 && kAdd) {                                                                   \
-    TIGON_PRODUCT_BY_ROWS(type, "64", TIGON_NAMES32, TIGON_FLOATS32("+f", sum), "%32", "%33", "1");  \
-  } else if constexpr (N8 == 8) {                                                                    \
-    TIGON_PRODUCT_BY_ROWS(type, "64", TIGON_NAMES32, TIGON_FLOATS32("=f", sum), "%32", "%33", "0");  \
-  } else if constexpr (kAdd) {                                                                       \
-    TIGON_PRODUCT_BY_ROWS(type, "128", TIGON_NAMES64, TIGON_FLOATS64("+f", sum), "%64", "%65", "1"); \
-  } else {                                                                                           \
-    TIGON_PRODUCT_BY_ROWS(type, "128", TIGON_NAMES64, TIGON_FLOATS64("=f", sum), "%64", "%65", "0"); \
+#define TIGON_PRODUCT(type)                                                                                 \
+  if constexpr (N8 == 8 && kAdd) {                                                                          \
+    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("+f", sum), "%32", "%33", "1", "0");  \
+  } else if constexpr (N8 == 8) {                                                                           \
+    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("=f", sum), "%32", "%33", "0", "0");  \
+  } else if constexpr (kAdd) {                                                                              \
+    TIGON_PRODUCT_IN_SHARED(type, "128", TIGON_NAMES64, TIGON_FLOATS64("+f", sum), "%64", "%65", "1", "0"); \
+  } else {                                                                                                  \
+    TIGON_PRODUCT_IN_SHARED(type, "128", TIGON_NAMES64, TIGON_FLOATS64("=f", sum), "%64", "%65", "0", "0"); \
+  }
+  if constexpr (std::is_same_v<T, bf16>) {
+    TIGON_PRODUCT("bf16")
+  } else {
+    TIGON_PRODUCT("f16")
+  }
+#undef TIGON_PRODUCT
+#endif
+}
+
+template <class T, bool kAdd>
+__device__ __forceinline__ void product_as_it_lies(float (&sum)[8][4], uint64_t left, uint64_t right) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define TIGON_PRODUCT(type)                                                                                \
+  if constexpr (kAdd) {                                                                                    \
+    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("+f", sum), "%32", "%33", "1", "1"); \
+  } else {                                                                                                 \
+    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("=f", sum), "%32", "%33", "0", "1"); \
   }
   if constexpr (std::is_same_v<T, bf16>) {
     TIGON_PRODUCT("bf16")
@@ -176,7 +218,7 @@ __device__ __forceinline__ void add_product(float (&sum)[N8][4], const uint32_t 
 }
 
 #undef TIGON_PRODUCT_FROM_REGISTERS
-#undef TIGON_PRODUCT_BY_ROWS
+#undef TIGON_PRODUCT_IN_SHARED
 #undef TIGON_NAMES64
 #undef TIGON_NAMES32
 #undef TIGON_FLOATS64
@@ -184,14 +226,28 @@ __device__ __forceinline__ void add_product(float (&sum)[N8][4], const uint32_t 
 #undef TIGON_FLOATS16
 #undef TIGON_FLOATS4
 
-// sum = rows·columnsᵀ for the warpgroup's 64 rows from `row` on, a group of products of its own.
+// sum = rows·columnsᵀ for the first 64 rows, a group of products of its own.
 template <class T, int kRows, int kColumns, int D>
-__device__ __forceinline__ void multiply(float (&sum)[kColumns / 8][4], const PanelTile<kRows, D>& rows, int row,
+__device__ __forceinline__ void multiply(float (&sum)[kColumns / 8][4], const PanelTile<kRows, D>& rows,
                                          const PanelTile<kColumns, D>& columns) {
   begin_products();
-  product_by_rows<T, false>(sum, rows.by_rows(row, 0), columns.by_rows(0, 0));
+  product_by_rows<T, false>(sum, rows.by_rows(0, 0), columns.by_rows(0, 0));
 #pragma unroll
-  for (int d = 16; d < D; d += 16) product_by_rows<T, true>(sum, rows.by_rows(row, d), columns.by_rows(0, d));
+  for (int d = 16; d < D; d += 16) product_by_rows<T, true>(sum, rows.by_rows(0, d), columns.by_rows(0, d));
+  end_products();
+}
+
+// sum = leftᵀ·right for the first panel of each, 64 rows and 64 columns: tiles that lie in shared memory, whose rows
+// are summed over. A group of products of its own.
+template <class T, int kRows, int kLeft, int kRight>
+__device__ __forceinline__ void multiply_lying(float (&sum)[8][4], const PanelTile<kRows, kLeft>& left,
+                                               const PanelTile<kRows, kRight>& right) {
+  begin_products();
+  product_as_it_lies<T, false>(sum, left.as_it_lies(0), right.as_it_lies(0));
+#pragma unroll
+  for (int row = 16; row < kRows; row += 16) {
+    product_as_it_lies<T, true>(sum, left.as_it_lies(row), right.as_it_lies(row));
+  }
   end_products();
 }
 
