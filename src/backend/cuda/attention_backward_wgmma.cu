@@ -33,6 +33,8 @@ struct Signals {
   uint64_t sums_here[kSenders];
 };
 
+constexpr int kDqRowBytes = 1024;
+
 template <int D>
 struct BackwardShape {
   static constexpr int kQueries = D > 64 ? 64 : 128;  // per step: what registers allow
@@ -41,7 +43,8 @@ struct BackwardShape {
   using ScoreTile = PanelTile<kKeys, kQueries>;                  // ds
   static constexpr int kHalfBytes = kQueries * D * 4 / kGroups;  // of a step's dq, what a warpgroup holds
   static constexpr int kDqBytes = kGroups * kHalfBytes;
-  static constexpr int kKeysAt = 0;  // in shared memory, tiles aligned to 1024
+  static constexpr int kDqRows = kDqBytes / kDqRowBytes;  // as the copy engine sees it
+  static constexpr int kKeysAt = 0;                       // in shared memory, tiles aligned to 1024
   static constexpr int kQueriesAt = kKeysAt + 2 * KeyTile::kBytes;
   static constexpr int kScoresAt = kQueriesAt + kStages * 2 * QueryTile::kBytes;
   static constexpr int kDqAt = kScoresAt + 2 * ScoreTile::kBytes;
@@ -63,7 +66,7 @@ struct BackwardJob {
   CUtensorMap k{}, v{}, q{}, dout{};
   // Copies without a map would do; compute-sanitizer's racecheck takes those for writes of the thread that asks for
   // them.
-  CUtensorMap lse2{}, delta{};
+  CUtensorMap lse2{}, delta{}, dq_sums{};
   Heads<T> dq{}, dk{}, dv{};
   DqSums sums{};
 };
@@ -220,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           if (walk.is_last(tile, n)) {
             if (walk.piece > 0) {
               expect_bytes(sums_here + sender, Shape::kDqBytes);
-              copy_bulk(dq_at(at), sums, Shape::kDqBytes, sums_here + sender);
+              copy_row_part(dq_at(at), job.dq_sums, 0, static_cast<int>(index) * Shape::kDqRows, sums_here + sender);
             }
             dqs.wait_full(at);
             dqs.release(at);
@@ -436,6 +439,8 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
     return map_row_parts(data, n.batch * n.heads, attention_pitch(n.seq), Shape::kQueries, map);
   };
   if (!map_statistics(statistics.lse2, job.lse2) || !map_statistics(statistics.delta, job.delta) ||
+      !map_row_parts(job.sums.sums, dq.turns * Shape::kDqRows, kDqRowBytes / 4, kDqRowBytes / 4, job.dq_sums,
+                     Shape::kDqRows) ||
       !map_heads(args.k, kKeys, job.k) || !map_heads(args.v, kKeys, job.v) ||
       !map_heads(args.q, Shape::kQueries, job.q) || !map_heads(args.dout, Shape::kQueries, job.dout)) {
     return false;

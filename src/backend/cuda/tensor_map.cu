@@ -42,11 +42,11 @@ bool map_heads(const Tensor& t, int rows, CUtensorMap& map) {
   return encode<4>(map, type, t.data, sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
-bool map_row_parts(const float* data, int64_t rows, int64_t pitch, int columns, CUtensorMap& map) {
+bool map_row_parts(const float* data, int64_t rows, int64_t pitch, int columns, CUtensorMap& map, int at_a_time) {
   return encode<2>(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, data,
                    {static_cast<cuuint64_t>(pitch), static_cast<cuuint64_t>(rows)},
-                   {static_cast<cuuint64_t>(pitch) * sizeof(float)}, {static_cast<cuuint32_t>(columns), 1},
-                   CU_TENSOR_MAP_SWIZZLE_NONE);
+                   {static_cast<cuuint64_t>(pitch) * sizeof(float)},
+                   {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(at_a_time)}, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 }  // namespace tigon::cuda
