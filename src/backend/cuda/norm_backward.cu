@@ -54,7 +54,8 @@ bool try_launch(NormBackwardRows<T> args, const Cut& cut, int64_t blocks, const 
   if (shared + kStatic > static_cast<size_t>(device_numbers(ctx.device).shared_bytes)) return false;
   allow_shared<kKernel>(ctx.device, "norm_backward");
   args.group_threads = static_cast<unsigned>(cut.threads);
-  kKernel<<<grid_size(blocks), static_cast<unsigned>(cut.threads * cut.groups), shared, stream_of(ctx)>>>(args);
+  launch_early(ctx.device, true, stream_of(ctx), grid_size(blocks), static_cast<unsigned>(cut.threads * cut.groups),
+               shared, kKernel, args);
   return true;
 }
 

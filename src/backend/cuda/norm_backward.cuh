@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   Ring ring(group, shared + hidden * 4 + group.index() * Ring::bytes(hidden), arrived + group.index() * kStages,
             hidden);
   __syncthreads();
+  wait_for_previous();
 
   const int tokens = static_cast<int>(args.tokens), step = static_cast<int>(gridDim.x * groups);
   int i = static_cast<int>(group.index() * gridDim.x + blockIdx.x);

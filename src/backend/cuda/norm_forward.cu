@@ -58,17 +58,18 @@ __global__ void forward_any_kernel(const __grid_constant__ NormForwardRows<T> ar
 }
 
 template <class T, Norm kNorm>
-void launch(NormForwardRows<T> args, bool packed, bool own_parameters, cudaStream_t stream) {
+void launch(const Context& ctx, NormForwardRows<T> args, bool packed, bool own_parameters) {
   const int64_t packs = args.hidden / kLanes<T>;
   if (!packed || packs > 1024 * kPacksPerThread) {
-    forward_any_kernel<T, kNorm><<<grid_size(args.tokens), 256, 0, stream>>>(args);
+    forward_any_kernel<T, kNorm><<<grid_size(args.tokens), 256, 0, stream_of(ctx)>>>(args);
     return;
   }
   const auto run = [&](auto kernel, int packs_per_thread) {
     const int64_t threads = round_up(divide_up(packs, packs_per_thread), kWarp);
     const int64_t groups = threads == kWarp ? kBlockThreads / kWarp : 1;
     args.group_threads = static_cast<unsigned>(threads);
-    kernel<<<grid_size(divide_up(args.tokens, groups)), static_cast<unsigned>(groups * threads), 0, stream>>>(args);
+    launch_early(ctx.device, true, stream_of(ctx), grid_size(divide_up(args.tokens, groups)),
+                 static_cast<unsigned>(groups * threads), 0, kernel, args);
   };
   // rmsnorm and add_rmsnorm share out a row in the same way, so that a row's sum has the same bits in both: a trainer
   // that kept x = a + b runs the one where it had run the other. Two tensors arrive at once in add_rmsnorm, whose
@@ -110,11 +111,11 @@ void norm_forward(const Context& ctx, const NormForward& args) {
                                   .eps = static_cast<float>(args.eps),
                                   .round_early = args.round_early};
     if (args.layer) {
-      launch<T, Norm::layer>(rows, packed, own(args.weight) && own(args.bias), stream_of(ctx));
+      launch<T, Norm::layer>(ctx, rows, packed, own(args.weight) && own(args.bias));
     } else if (args.residual) {
-      launch<T, Norm::add_rms>(rows, packed, own(args.weight), stream_of(ctx));
+      launch<T, Norm::add_rms>(ctx, rows, packed, own(args.weight));
     } else {
-      launch<T, Norm::rms>(rows, packed, own(args.weight), stream_of(ctx));
+      launch<T, Norm::rms>(ctx, rows, packed, own(args.weight));
     }
     check_launch("norm_forward");
   });

@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
   const auto column = [&](int p) { return (group.thread() + p * group.threads()) * W; };
   const float share = 1.0f / static_cast<float>(hidden);
   wait_for_previous();
+  let_next_begin();
 
   for (int64_t i = int64_t{blockIdx.x} * groups + group.index(); i < args.tokens; i += int64_t{gridDim.x} * groups) {
     Raw<T, W> row[kPacks];
