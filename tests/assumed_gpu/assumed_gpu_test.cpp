@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "cli/program.hpp"
 #include "ops/expect_error.hpp"
 #include "tigon/memory/arena.hpp"
+#include "tigon/ops/attention.hpp"
 #include "tigon/ops/device_memory.hpp"
 #include "tigon/ops/rmsnorm.hpp"
 #include "train/small_model.hpp"
@@ -42,10 +44,31 @@ TEST_F(AssumedGpu, BooksWhatItsKernelsTake) {
   const MemoryPlan plan = plan_memory(model, parameters, train);
   EXPECT_EQ(bytes(plan, "norm_dweight"), 132 * model.hidden * 4);
   EXPECT_EQ(bytes(plan, "attention_statistics"), 2 * train.tokens() * model.heads * 4);
+  // Sums of 33 heads of keys, each with four of queries in eight tiles of 128, and whose turn it is at each of them.
+  EXPECT_EQ(bytes(plan, "attention_dq"), 33 * 4 * 8 * (128 * 64 * 4) + 34 * 128);
   EXPECT_EQ(bytes(plan, "gemm_workspace"), int64_t{32} << 20);
   // Logits in the storage type, of the chunk that the plan says.
   EXPECT_EQ(bytes(plan, "flce_logits"), loss_chunk(model, plan.train) * model.vocab * 2);
   EXPECT_EQ(plan.total_bytes(), plan_memory(model, parameters, train).total_bytes());
+}
+
+// A caller asks how much scratch it takes before it has the tensors.
+TEST_F(AssumedGpu, ScratchDoesNotDependOnAddresses) {
+  for (const int64_t seq : {100, 1000}) {
+    const auto scratch = [&](uintptr_t address) {
+      Ledger ledger;
+      MeasureArena measure(ledger);
+      const Context ctx{.device = assumed_gpu(), .memory = &measure};
+      const auto tensor = [&](DType dtype, std::initializer_list<int64_t> sizes) {
+        return Tensor::contiguous(reinterpret_cast<void*>(address), dtype, sizes, assumed_gpu());
+      };
+      const Tensor x = tensor(DType::bf16, {1, seq, 4, 64}), lse = tensor(DType::f32, {1, 4, seq});
+      ops::attention_backward(ctx, {.dout = x, .q = x, .k = x, .v = x, .o = x, .lse = lse, .dq = x, .dk = x, .dv = x});
+      return ledger.peak_bytes();
+    };
+    EXPECT_EQ(scratch(4096), scratch(0));
+    EXPECT_EQ(scratch(4096 + 2), scratch(0));
+  }
 }
 
 TEST_F(AssumedGpu, TheLossTakesWhatIsFreeAnyway) {

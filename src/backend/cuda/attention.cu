@@ -60,7 +60,7 @@ void attention_backward(const Context& ctx, const ops::AttentionBackward& args) 
   }
   const int64_t queries = args.q.sizes[0] * args.q.sizes[2] * attention_pitch(args.q.sizes[1]);
   const Buffer both = ctx.scratch("attention_statistics", 2 * queries * static_cast<int64_t>(sizeof(float)));
-  const bool for_hopper = wanted() != Wanted::sm80 && attention_backward_wgmma_fits(ctx, args);
+  const bool for_hopper = wanted() != Wanted::sm80;
   const Buffer dq_sums = ctx.scratch("attention_dq", for_hopper ? attention_backward_wgmma_bytes(ctx, args) : 0);
   if (ctx.measuring() || args.k.elements() == 0) return;  // without query heads, dk and dv are still zeroed
   const DeviceGuard guard(ctx);

@@ -416,7 +416,8 @@ struct DqScratch {
     turns = room * n.group * divide_up(n.seq, BackwardShape<D>::kQueries);
   }
   int64_t counter_bytes() const { return round_up(8 + 4 * turns, 128); }
-  int64_t bytes() const { return counter_bytes() + turns * BackwardShape<D>::kDqBytes; }
+  // A piece that has a head to itself adds nothing to anything.
+  int64_t bytes() const { return counter_bytes() + (grid.row_blocks > 1 ? turns * BackwardShape<D>::kDqBytes : 0); }
   DqSums sums(unsigned char* memory) const {
     return {.next_piece = reinterpret_cast<unsigned long long*>(memory),
             .turns = reinterpret_cast<unsigned*>(memory + 8),
@@ -455,19 +456,29 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
   return true;
 }
 
-}  // namespace
-
-bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args) {
+// All but the addresses, which are not known when scratch is booked.
+bool layout_fits(const Context& ctx, const ops::AttentionBackward& args) {
 #ifdef TIGON_SM90A
   constexpr bool kBuilt = true;
 #else
   constexpr bool kBuilt = false;
 #endif
+  const auto strides_aligned = [](auto... tensors) {
+    ((tensors.data = nullptr), ...);
+    return rows_aligned(tensors...);
+  };
   return kBuilt && device_numbers(ctx.device).capability == 90 && mma_fits(args) && args.q.elements() > 0 &&
-         rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
+         strides_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
+}
+
+}  // namespace
+
+bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args) {
+  return layout_fits(ctx, args) && rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
 }
 
 int64_t attention_backward_wgmma_bytes(const Context& ctx, const ops::AttentionBackward& args) {
+  if (!layout_fits(ctx, args)) return 0;
   const AttentionSizes n = attention_sizes(args);
   const int multiprocessors = device_numbers(ctx.device).multiprocessors;
   return n.dim <= 64 ? DqScratch<64>(n, multiprocessors).bytes() : DqScratch<128>(n, multiprocessors).bytes();

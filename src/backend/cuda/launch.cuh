@@ -109,7 +109,7 @@ void allow_shared(Device device, const char* where) {
 
 // A launch that may begin while the kernel before it in the stream is ending: its blocks are set up early and wait in
 // wait_for_previous(), which they must call before they touch what it writes and before they end, and read nothing past
-// the coherent caches (__restrict__). An ordinary launch before sm_90, or where nothing was launched before.
+// the coherent caches (__restrict__). An ordinary launch before sm_90, or with no kernel before it.
 template <class... Parameters, class... Arguments>
 void launch_early(Device device, bool after_kernel, cudaStream_t stream, dim3 grid, dim3 block, size_t shared,
                   void (*kernel)(Parameters...), const Arguments&... arguments) {
