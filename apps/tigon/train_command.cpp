@@ -221,7 +221,8 @@ void add_train(CLI::App& app) {
   train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
       ->check(CLI::Range(uint64_t{0}, UINT64_MAX - 1))  // what is too large reads as UINT64_MAX
       ->capture_default_str();
-  train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");
+  train->add_option("--ignore-token", flags->run.ignored_token,
+                    "Labels equal to this token of the vocabulary do not count (padding); negative: all count");
   train->add_flag("--sequential", flags->sequential, "Take the data in order, without shuffling");
   CLI::Option* eval_data =
       train->add_option("--eval-data", flags->run.eval_data, "Evaluate on this file")->check(CLI::ExistingFile);

@@ -160,6 +160,9 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
     expect(tigon(std::string("train --no-gemm-ceiling ") + flag + "="), 2, {flag});
   }
   expect(tigon("train --data /nonexistent"), 2, {"--data"});
+  expect(tigon("train --no-gemm-ceiling --model llama-bytes-1m --steps 0 --ignore-token 256"), 2,
+         {"--ignore-token", "expected below 256, or a negative one for none, got 256"});
+  expect(tigon("train --no-gemm-ceiling --model llama-bytes-1m --steps 0 --ignore-token -100"), 0, {});
   expect(tigon("train --no-gemm-ceiling --data /dev/stdin < /dev/null"), 1, {"/dev/stdin", "not a plain file"});
   const Folder folder;
   std::ofstream(folder / "short") << "short";
