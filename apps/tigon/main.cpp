@@ -64,13 +64,13 @@ int main(int argc, char** argv) {
       "--steps 50\n"
       "             tigon bench ops --ops rmsnorm,fused_linear_cross_entropy --memory\nEvery command has its own "
       "--help.");
-  tigon::app::add_train(app);
+  int code = 0;
+  tigon::app::add_train(app, code);
   tigon::app::add_plan(app);
   tigon::app::add_bench(app);
   refuse_empty_values(app);
   try {
     refuse_unknown_command(app, argc - 1, argv + 1);
-    int code = 0;
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
