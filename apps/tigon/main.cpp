@@ -11,18 +11,19 @@
 namespace {
 
 // CLI11 alone would only say that a subcommand is required.
-void refuse_unknown_command(const CLI::App& app, int words, char** word) {
+void refuse_unknown_command(const CLI::App& app, int words, char** word, const std::string& above = {}) {
   if (words == 0 || **word == '-') return;
+  const std::string name = above + app.get_name();
   std::string known;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == *word) return refuse_unknown_command(*command, words - 1, word + 1);
+    if (command->get_name() == *word) return refuse_unknown_command(*command, words - 1, word + 1, name + " ");
     known += (known.empty() ? "" : ", ") + command->get_name();
   }
   if (known.empty()) return;  // it has none of its own
   throw tigon::Error(tigon::ErrorCode::invalid_argument, {.where = {},
                                                           .what = "there is no command '" + std::string(*word) + "'",
                                                           .expected = known,
-                                                          .fix = "See tigon --help."});
+                                                          .fix = "See " + name + " --help."});
 }
 
 // An empty value, which is what a shell makes of a variable that is not set, would be taken for 0 or for no flag at
@@ -63,13 +64,13 @@ int main(int argc, char** argv) {
       "--steps 50\n"
       "             tigon bench ops --ops rmsnorm,fused_linear_cross_entropy --memory\nEvery command has its own "
       "--help.");
-  tigon::app::add_train(app);
+  int code = 0;
+  tigon::app::add_train(app, code);
   tigon::app::add_plan(app);
   tigon::app::add_bench(app);
   refuse_empty_values(app);
   try {
     refuse_unknown_command(app, argc - 1, argv + 1);
-    int code = 0;
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

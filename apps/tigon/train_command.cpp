@@ -30,16 +30,24 @@ struct Flags {
 };
 
 std::atomic<bool> stop_requested{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+std::atomic<int> first_signal{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
+              "a signal handler sets them");
 
-void on_signal(int) {
+void request_stop(int signal) {
+  int none = 0;
+  (void)first_signal.compare_exchange_strong(none, signal);
   stop_requested = true;
+}
+
+void on_signal(int caught) {
+  request_stop(caught);
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);  // a second Ctrl-C ends it at once
   (void)std::signal(SIGHUP, SIG_IGN);  // of a terminal that is closed, which comes from the shell too
 }
 
 // Whoever read the output is gone: head, or a tee that Ctrl-C ended before the step was finished.
-void on_broken_pipe(int) { stop_requested = true; }
+void on_broken_pipe(int signal) { request_stop(signal); }
 
 void catch_signals() {
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
@@ -137,7 +145,8 @@ double measured_gemm_rate(const TrainConfig& train) try {
   return 0;
 }
 
-void run(Flags& flags) {
+// 0, or what the signal that stopped the run makes of it.
+int run(Flags& flags) {
   const ModelConfig model = flags.model.model_config();
   TrainConfig train = flags.model.train_config();
   train.steps = flags.train.steps;
@@ -174,7 +183,7 @@ void run(Flags& flags) {
     } else {
       show("To go on, run the same command with --resume.\n");
     }
-    return;
+    return 128 + first_signal;  // a script must not take this for the end of the training
   }
   if (result.trained > 0) {
     show("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
@@ -191,11 +200,12 @@ void run(Flags& flags) {
          human_bytes(result.beyond_plan_bytes));
   }
   if (!options.output.empty()) show("weights in {}\n", options.output.string());
+  return 0;
 }
 
 }  // namespace
 
-void add_train(CLI::App& app) {
+void add_train(CLI::App& app, int& exit_code) {
   CLI::App* train = app.add_subcommand("train", "Train a model of the Llama family");
   const auto flags = std::make_shared<Flags>();
   flags->model.add_to(*train);
@@ -221,7 +231,8 @@ void add_train(CLI::App& app) {
   train->add_option("--seed", flags->train.seed, "Of weights, order of the data and stochastic rounding")
       ->check(CLI::Range(uint64_t{0}, UINT64_MAX - 1))  // what is too large reads as UINT64_MAX
       ->capture_default_str();
-  train->add_option("--ignore-token", flags->run.ignored_token, "Labels equal to this token do not count (padding)");
+  train->add_option("--ignore-token", flags->run.ignored_token,
+                    "Labels equal to this token of the vocabulary do not count (padding); negative: all count");
   train->add_flag("--sequential", flags->sequential, "Take the data in order, without shuffling");
   CLI::Option* eval_data =
       train->add_option("--eval-data", flags->run.eval_data, "Evaluate on this file")->check(CLI::ExistingFile);
@@ -268,14 +279,14 @@ void add_train(CLI::App& app) {
       "\nA token file is, little-endian: the 8 bytes TIGONTOK, u32 version 1, u32 bytes per token (2 or 4), u64 number "
       "of "
       "tokens,\nu64 vocabulary size, then the tokens.\n\nCtrl-C finishes the step, saves (with --checkpoints), and "
-      "says how to go on.\n\n"
+      "says how to go on. The exit code is then 130 (SIGTERM: 143).\n\n"
       "Examples:\n"
       "  tigon train --data data/austen.txt --steps 200 --lr 1e-3 --eval-fraction 0.05\n"
       "  tigon train --model ./Llama-3.2-1B --data tokens.bin --device cuda --precision bf16-sr --recompute block \\\n"
       "      --seq 1024 --checkpoints run1 --save-every 500 --output trained\n"
       "  tigon train --model llama-3.2-1b --device cuda --precision bf16-sr --seq 1024 --steps 20   # random weights "
       "and tokens");
-  train->callback([flags] { run(*flags); });
+  train->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 
 }  // namespace tigon::app

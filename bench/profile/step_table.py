@@ -24,7 +24,7 @@ GROUPS = [
     ("attention backward", ("attention_backward", "attention_statistics", "bprop")),
     ("attention forward", ("attention_forward", "sdpa")),
     ("matrix products", ("nvjet", "gemm", "cutlass", "splitK")),
-    ("loss rows", ("LossRows", "loss_", "token_losses", "gather_kernel", "scatter_kernel", "clear_kernel", "decide_kernel")),
+    ("loss rows", ("LossRows", "loss_", "gather_kernel", "scatter_kernel", "clear_kernel", "decide_kernel")),
     ("AdamW", ("adamw",)),
     ("gradient norm", ("norm_pieces", "norm_sum")),
     ("embedding", ("embedding", "scan_kernel", "fill_kernel", "order_kernel", "count_kernel")),

@@ -8,7 +8,7 @@
  *   tigon_rmsnorm_forward_args args = TIGON_RMSNORM_FORWARD_INIT;
  *   args.x = ...;
  *   int64_t bytes;
- *   tigon_rmsnorm_forward_scratch(&context, &args, &bytes);   (data pointers are not looked at)
+ *   tigon_rmsnorm_forward_scratch(&context, &args, &bytes);   (data pointers may be NULL still)
  *   context.scratch = malloc(bytes);  context.scratch_bytes = bytes;
  *   tigon_rmsnorm_forward(&context, &args);
  *
@@ -61,11 +61,12 @@ enum tigon_rounding { TIGON_ROUND_NEAREST = 0, TIGON_ROUND_STOCHASTIC = 1 };
 
 #define TIGON_MAX_RANK 4
 
-/* A strided view; strides count elements. All zero means absent, which is how optional tensors are left out. */
+/* A strided view; strides count elements. All zero means absent, which is how optional tensors are left out. Data with
+ * a rank of 0 is refused; one value is a tensor of rank 1 and size 1. */
 typedef struct tigon_tensor {
   void* data;
   int32_t dtype; /* tigon_dtype */
-  int32_t rank;  /* 1 to TIGON_MAX_RANK; 0: absent */
+  int32_t rank;  /* 1 to TIGON_MAX_RANK; 0, and data NULL: absent */
   int64_t sizes[TIGON_MAX_RANK];
   int64_t strides[TIGON_MAX_RANK];
 } tigon_tensor;

@@ -5,7 +5,16 @@
 namespace tigon::capi {
 
 Tensor Arguments::tensor(const tigon_tensor& t) const {
-  if (t.rank == 0) return {};
+  if (t.rank == 0 && t.data == nullptr) return {};
+  if (t.rank == 0) {  // forgotten, surely: taken for absent, a gradient would not be written and nobody would know
+    throw Error(
+        ErrorCode::invalid_argument,
+        {.where = "tigon_tensor",
+         .what = "there is data, but the rank is 0",
+         .expected = "1 to " + std::to_string(kMaxRank),
+         .got = "0",
+         .fix = "Set rank, sizes and strides (one value: rank 1, size 1), or data to NULL for an absent tensor."});
+  }
   if (t.rank < 0 || t.rank > kMaxRank) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = "tigon_tensor",

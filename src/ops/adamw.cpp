@@ -56,7 +56,7 @@ void adamw(const Context& ctx, const Adamw& args) {
   check.known("rounding", args.rounding, Rounding::stochastic);
   if (args.first_element < 0 || args.first_element > (int64_t{1} << 60))
     check.fail("'first_element' is out of range", "0 to 2^60", std::to_string(args.first_element));
-  route(ctx, args, args.param.dtype, &Backend::adamw, "adamw");
+  route(ctx, args, args.param.dtype, &Backend::adamw, "adamw", {&args.param, &args.m, &args.v, &args.param_copy});
 }
 
 }  // namespace tigon::ops

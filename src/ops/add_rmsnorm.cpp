@@ -26,7 +26,8 @@ void add_rmsnorm_forward(const Context& ctx, const AddRmsnormForward& args) {
                         {"residual_out", args.residual_out},
                         {"y", args.y},
                         {"weight", args.weight}});
-  route(ctx, args, args.x.dtype, &Backend::add_rmsnorm_forward, "add_rmsnorm_forward");
+  route(ctx, args, args.x.dtype, &Backend::add_rmsnorm_forward, "add_rmsnorm_forward",
+        {&args.residual_out, &args.y, &args.rstd});
 }
 
 void add_rmsnorm_backward(const Context& ctx, const AddRmsnormBackward& args) {
@@ -49,7 +50,8 @@ void add_rmsnorm_backward(const Context& ctx, const AddRmsnormBackward& args) {
                         {"dy", args.dy},
                         {"weight", args.weight},
                         {"rstd", args.rstd}});
-  route(ctx, args, args.residual_out.dtype, &Backend::add_rmsnorm_backward, "add_rmsnorm_backward");
+  route(ctx, args, args.residual_out.dtype, &Backend::add_rmsnorm_backward, "add_rmsnorm_backward",
+        {&args.dx, &args.dweight});
 }
 
 }  // namespace tigon::ops

@@ -53,7 +53,7 @@ void attention_forward(const Context& ctx, const AttentionForward& args) {
   check.apart("lse", args.lse, "q", args.q);
   check.apart("lse", args.lse, "k", args.k);
   check.apart("lse", args.lse, "v", args.v);
-  route(ctx, args, args.q.dtype, &Backend::attention_forward, "attention_forward");
+  route(ctx, args, args.q.dtype, &Backend::attention_forward, "attention_forward", {&args.o, &args.lse});
 }
 
 void attention_backward(const Context& ctx, const AttentionBackward& args) {
@@ -77,7 +77,7 @@ void attention_backward(const Context& ctx, const AttentionBackward& args) {
   check.apart("dq", args.dq, "dk", args.dk);
   check.apart("dq", args.dq, "dv", args.dv);
   check.apart("dk", args.dk, "dv", args.dv);
-  route(ctx, args, args.q.dtype, &Backend::attention_backward, "attention_backward");
+  route(ctx, args, args.q.dtype, &Backend::attention_backward, "attention_backward", {&args.dq, &args.dk, &args.dv});
 }
 
 }  // namespace tigon::ops

@@ -42,7 +42,8 @@ void cross_entropy_forward(const Context& ctx, const CrossEntropyForward& args) 
   for (const Tensor* out : {&args.out.loss, &args.out.z_loss, &args.out.accuracy, &args.out.predicted, &args.out.lse}) {
     check.apart("dlogits", args.dlogits, "an output", *out);
   }
-  route(ctx, args, args.logits.dtype, &Backend::cross_entropy_forward, "cross_entropy_forward");
+  route(ctx, args, args.logits.dtype, &Backend::cross_entropy_forward, "cross_entropy_forward",
+        {&args.dlogits, &args.out.loss, &args.out.z_loss, &args.out.accuracy, &args.out.predicted, &args.out.lse});
 }
 
 void cross_entropy_backward(const Context& ctx, const CrossEntropyBackward& args) {
@@ -55,7 +56,7 @@ void cross_entropy_backward(const Context& ctx, const CrossEntropyBackward& args
   check.contiguous("lse", args.lse);
   check.apart("dlogits", args.dlogits, "dloss", args.dloss);
   check.apart("dlogits", args.dlogits, "lse", args.lse);
-  route(ctx, args, args.logits.dtype, &Backend::cross_entropy_backward, "cross_entropy_backward");
+  route(ctx, args, args.logits.dtype, &Backend::cross_entropy_backward, "cross_entropy_backward", {&args.dlogits});
 }
 
 }  // namespace tigon::ops

@@ -29,7 +29,7 @@ void unary(const Context& ctx, const Unary& args) {
   check.distinct("y", args.y);
   check.known("op", args.op, UnaryOp::gelu_erf);
   check.apart("y", args.y, "x", args.x, true);
-  route(ctx, args, args.y.dtype, &Backend::unary, "unary");
+  route(ctx, args, args.y.dtype, &Backend::unary, "unary", {&args.y});
 }
 
 void binary(const Context& ctx, const Binary& args) {
@@ -41,7 +41,7 @@ void binary(const Context& ctx, const Binary& args) {
   check.known("op", args.op, BinaryOp::tanh_grad);
   check.apart("y", args.y, "a", args.a, true);
   check.apart("y", args.y, "b", args.b, true);
-  route(ctx, args, args.y.dtype, &Backend::binary, "binary");
+  route(ctx, args, args.y.dtype, &Backend::binary, "binary", {&args.y});
 }
 
 void reduce(const Context& ctx, const Reduce& args) {
@@ -56,7 +56,7 @@ void reduce(const Context& ctx, const Reduce& args) {
   check.known("op", args.op, ReduceOp::max);
   if (args.over_rows && args.op == ReduceOp::max) check.fail("max over rows is not offered");
   check.apart("y", args.y, "x", args.x);
-  route(ctx, args, args.x.dtype, &Backend::reduce, "reduce");
+  route(ctx, args, args.x.dtype, &Backend::reduce, "reduce", {&args.y});
 }
 
 void gather(const Context& ctx, const Gather& args) {
@@ -72,7 +72,7 @@ void gather(const Context& ctx, const Gather& args) {
   check.apart("y", args.y, "x", args.x);
   check.apart("y", args.y, "index", args.index);
   check.indices_below_or_negative("index", args.index, args.x.sizes[1]);
-  route(ctx, args, args.x.dtype, &Backend::gather, "gather");
+  route(ctx, args, args.x.dtype, &Backend::gather, "gather", {&args.y});
 }
 
 void scatter_add(const Context& ctx, const ScatterAdd& args) {
@@ -88,7 +88,7 @@ void scatter_add(const Context& ctx, const ScatterAdd& args) {
   check.apart("y", args.y, "x", args.x);
   check.apart("y", args.y, "index", args.index);
   check.indices_below_or_negative("index", args.index, args.y.sizes[1]);
-  route(ctx, args, args.y.dtype, &Backend::scatter_add, "scatter_add");
+  route(ctx, args, args.y.dtype, &Backend::scatter_add, "scatter_add", {&args.y});
 }
 
 }  // namespace tigon::ops

@@ -20,7 +20,7 @@ void embedding_forward(const Context& ctx, const EmbeddingForward& args) {
   check.apart("y", args.y, "weight", args.weight);
   check.apart("y", args.y, "ids", args.ids);
   check.indices_below("ids", args.ids, args.weight.sizes[0]);
-  route(ctx, args, args.weight.dtype, &Backend::embedding_forward, "embedding_forward");
+  route(ctx, args, args.weight.dtype, &Backend::embedding_forward, "embedding_forward", {&args.y});
 }
 
 void embedding_backward(const Context& ctx, const EmbeddingBackward& args) {
@@ -38,7 +38,7 @@ void embedding_backward(const Context& ctx, const EmbeddingBackward& args) {
   check.apart("dweight", args.dweight, "dy", args.dy);
   check.apart("dweight", args.dweight, "ids", args.ids);
   check.indices_below("ids", args.ids, args.dweight.sizes[0]);
-  route(ctx, args, args.dy.dtype, &Backend::embedding_backward, "embedding_backward");
+  route(ctx, args, args.dy.dtype, &Backend::embedding_backward, "embedding_backward", {&args.dweight});
 }
 
 }  // namespace tigon::ops

@@ -98,6 +98,14 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
   return resolved;
 }
 
+using Function = OpFunction<FusedLinearCrossEntropyForward> Backend::*;
+
+void check_and_route(const Context& ctx, const FusedLinearCrossEntropyForward& args, Function member, const char* op) {
+  const FusedLinearCrossEntropyForward a = checked(op, ctx, args);
+  route(ctx, a, a.x.dtype, member, op,
+        {&a.out.loss, &a.out.z_loss, &a.out.accuracy, &a.out.predicted, &a.out.lse, &a.dx, &a.dweight, &a.dbias});
+}
+
 }  // namespace
 
 int64_t logit_bytes(Device device, DType dtype) {
@@ -139,8 +147,7 @@ int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64
 }
 
 void fused_linear_cross_entropy_forward(const Context& ctx, const FusedLinearCrossEntropyForward& args) {
-  constexpr const char* kOp = "fused_linear_cross_entropy_forward";
-  route(ctx, checked(kOp, ctx, args), args.x.dtype, &Backend::fused_linear_cross_entropy_forward, kOp);
+  check_and_route(ctx, args, &Backend::fused_linear_cross_entropy_forward, "fused_linear_cross_entropy_forward");
 }
 
 void fused_linear_cross_entropy_backward(const Context& ctx, const FusedLinearCrossEntropyForward& args) {
@@ -148,7 +155,7 @@ void fused_linear_cross_entropy_backward(const Context& ctx, const FusedLinearCr
   FusedLinearCrossEntropyForward gradients_only = args;
   gradients_only.out = {};
   if (!args.dloss) Check(kOp, ctx).fail("'dloss' is missing", "a tensor of one value or one per token");
-  route(ctx, checked(kOp, ctx, gradients_only), args.x.dtype, &Backend::fused_linear_cross_entropy_backward, kOp);
+  check_and_route(ctx, gradients_only, &Backend::fused_linear_cross_entropy_backward, kOp);
 }
 
 }  // namespace tigon::ops

@@ -26,7 +26,7 @@ void global_norm(const Context& ctx, const GlobalNorm& args) {
   check.finite("max_norm", args.max_norm);
   if (args.max_norm < 0) check.fail("'max_norm' is negative", "0 (no clipping) or more");
   check.finite("scale", args.scale);
-  route(ctx, args, args.norm.dtype, &Backend::global_norm, "global_norm");
+  route(ctx, args, args.norm.dtype, &Backend::global_norm, "global_norm", {&args.norm, &args.clip});
 }
 
 }  // namespace tigon::ops

@@ -22,7 +22,7 @@ void layernorm_forward(const Context& ctx, const LayernormForward& args) {
                          {{"x", args.x}, {"y", args.y}, {"weight", args.weight}, {"bias", args.bias}});
   }
   check.apart("mean", args.mean, "rstd", args.rstd);
-  route(ctx, args, args.x.dtype, &Backend::layernorm_forward, "layernorm_forward");
+  route(ctx, args, args.x.dtype, &Backend::layernorm_forward, "layernorm_forward", {&args.y, &args.mean, &args.rstd});
 }
 
 void layernorm_backward(const Context& ctx, const LayernormBackward& args) {
@@ -47,7 +47,8 @@ void layernorm_backward(const Context& ctx, const LayernormBackward& args) {
                           {"rstd", args.rstd}});
   }
   check.apart("dweight", args.dweight, "dbias", args.dbias);
-  route(ctx, args, args.x.dtype, &Backend::layernorm_backward, "layernorm_backward");
+  route(ctx, args, args.x.dtype, &Backend::layernorm_backward, "layernorm_backward",
+        {&args.dx, &args.dweight, &args.dbias});
 }
 
 }  // namespace tigon::ops

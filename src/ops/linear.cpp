@@ -24,7 +24,7 @@ void linear_forward(const Context& ctx, const LinearForward& args) {
   check.apart("y", args.y, "x", args.x);
   check.apart("y", args.y, "weight", args.weight);
   check.apart("y", args.y, "bias", args.bias);
-  route(ctx, args, args.x.dtype, &Backend::linear_forward, "linear_forward");
+  route(ctx, args, args.x.dtype, &Backend::linear_forward, "linear_forward", {&args.y});
 }
 
 void linear_backward(const Context& ctx, const LinearBackward& args) {
@@ -68,7 +68,7 @@ void linear_backward(const Context& ctx, const LinearBackward& args) {
   for (const Tensor* t : {&args.weight, &args.x, &args.dx, &args.dweight, &args.dbias}) {
     if (t->present() && (t->dtype == DType::f64) != wide) check.fail("f64 does not mix with other types");
   }
-  route(ctx, args, args.dy.dtype, &Backend::linear_backward, "linear_backward");
+  route(ctx, args, args.dy.dtype, &Backend::linear_backward, "linear_backward", {&args.dx, &args.dweight, &args.dbias});
 }
 
 }  // namespace tigon::ops

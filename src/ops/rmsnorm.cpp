@@ -15,7 +15,7 @@ void rmsnorm_forward(const Context& ctx, const RmsnormForward& args) {
   check.apart("y", args.y, "x", args.x, true);
   check.apart_from_all("y", args.y, {{"weight", args.weight}});
   check.apart_from_all("rstd", args.rstd, {{"x", args.x}, {"y", args.y}, {"weight", args.weight}});
-  route(ctx, args, args.x.dtype, &Backend::rmsnorm_forward, "rmsnorm_forward");
+  route(ctx, args, args.x.dtype, &Backend::rmsnorm_forward, "rmsnorm_forward", {&args.y, &args.rstd});
 }
 
 void rmsnorm_backward(const Context& ctx, const RmsnormBackward& args) {
@@ -31,7 +31,7 @@ void rmsnorm_backward(const Context& ctx, const RmsnormBackward& args) {
   check.apart_from_all("dx", args.dx, {{"weight", args.weight}, {"rstd", args.rstd}});
   check.apart_from_all("dweight", args.dweight,
                        {{"dx", args.dx}, {"x", args.x}, {"dy", args.dy}, {"weight", args.weight}, {"rstd", args.rstd}});
-  route(ctx, args, args.x.dtype, &Backend::rmsnorm_backward, "rmsnorm_backward");
+  route(ctx, args, args.x.dtype, &Backend::rmsnorm_backward, "rmsnorm_backward", {&args.dx, &args.dweight});
 }
 
 }  // namespace tigon::ops

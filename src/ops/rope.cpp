@@ -116,12 +116,12 @@ void check_rope(const Check& check, const Rope& args) {
 
 void rope_forward(const Context& ctx, const Rope& args) {
   check_rope(Check("rope_forward", ctx), args);
-  route(ctx, args, args.q.dtype, &Backend::rope_forward, "rope_forward");
+  route(ctx, args, args.q.dtype, &Backend::rope_forward, "rope_forward", {&args.q_out, &args.k_out});
 }
 
 void rope_backward(const Context& ctx, const Rope& args) {
   check_rope(Check("rope_backward", ctx), args);
-  route(ctx, args, args.q.dtype, &Backend::rope_backward, "rope_backward");
+  route(ctx, args, args.q.dtype, &Backend::rope_backward, "rope_backward", {&args.q_out, &args.k_out});
 }
 
 }  // namespace tigon::ops

@@ -1,5 +1,7 @@
 #include "ops/route.hpp"
 
+#include <algorithm>
+
 #include "backend/cpu/cpu_backend.hpp"
 #include "backend/reference/reference_backend.hpp"
 #include "ops/cuda_plugin.hpp"
@@ -23,6 +25,10 @@ void throw_missing(const Backend& backend, const char* op) {
               {.where = op,
                .what = std::string("the ") + backend.name + " backend does not have this op yet",
                .fix = "Run it on the CPU."});
+}
+
+bool any_elements(std::initializer_list<const Tensor*> tensors) noexcept {
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor* t) { return t->elements() > 0; });
 }
 
 }  // namespace tigon::ops

@@ -13,7 +13,7 @@ void scale(const Context& ctx, const Scale& args) {
   check.tensor("factor", args.factor, {1});
   check.statistic("factor", args.factor, args.x);
   check.apart("x", args.x, "factor", args.factor);
-  route(ctx, args, args.x.dtype, &Backend::scale, "scale");
+  route(ctx, args, args.x.dtype, &Backend::scale, "scale", {&args.x});
 }
 
 }  // namespace tigon::ops

@@ -15,7 +15,7 @@ void softmax_forward(const Context& ctx, const SoftmaxForward& args) {
   check.writable("y", args.y);
   check.finite("scale", args.scale);
   check.apart("y", args.y, "x", args.x, true);
-  route(ctx, args, args.x.dtype, &Backend::softmax_forward, "softmax_forward");
+  route(ctx, args, args.x.dtype, &Backend::softmax_forward, "softmax_forward", {&args.y});
 }
 
 void softmax_backward(const Context& ctx, const SoftmaxBackward& args) {
@@ -32,7 +32,7 @@ void softmax_backward(const Context& ctx, const SoftmaxBackward& args) {
   check.finite("scale", args.scale);
   check.apart("dx", args.dx, "dy", args.dy, true);
   check.apart("dx", args.dx, "y", args.y, true);
-  route(ctx, args, args.y.dtype, &Backend::softmax_backward, "softmax_backward");
+  route(ctx, args, args.y.dtype, &Backend::softmax_backward, "softmax_backward", {&args.dx});
 }
 
 }  // namespace tigon::ops

@@ -24,6 +24,27 @@ constexpr const char* kChooseFolder = "Choose a folder that exists, is writable 
   throw Error(ErrorCode::io, {.where = path.string(), .what = what, .fix = std::move(fix)});
 }
 
+// The file that a name means: a link leads to another name, whether or not there is a file of that name yet.
+std::filesystem::path followed(std::filesystem::path path) {
+  // The kernel is asked first. It alone knows which links it would not follow: circles, and those of strangers in /tmp.
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::none) io_error(path, "cannot be written: " + error.message(), kChooseFolder);
+  // A device or a pipe would be gone, with a file in its place.
+  if (type != std::filesystem::file_type::regular && type != std::filesystem::file_type::not_found) {
+    throw Error(ErrorCode::invalid_argument, {.where = path.string(),
+                                              .what = "this is not a plain file",
+                                              .fix = "Choose a new name, or a file to replace."});
+  }
+  constexpr int kMostLinks = 40;  // as many as the kernel follows
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(path, error);
+    if (error) io_error(path, "the link cannot be read: " + error.message(), kChooseFolder);
+    path = path.parent_path() / next;  // which is `next` where that is absolute
+  }
+  return path;
+}
+
 }  // namespace
 
 std::string read_text_file(const std::filesystem::path& path, int64_t limit) {
@@ -44,13 +65,7 @@ std::string read_text_file(const std::filesystem::path& path, int64_t limit) {
 }
 
 FileWriter::FileWriter(std::filesystem::path path)
-    : path_(std::move(path)), temporary_(path_.string() + ".tmp"), checksum_(std::make_unique<Checksum>()) {
-  // A device or a pipe would be gone, with a file in its place.
-  if (std::error_code none; std::filesystem::exists(path_, none) && !std::filesystem::is_regular_file(path_, none)) {
-    throw Error(ErrorCode::invalid_argument, {.where = path_.string(),
-                                              .what = "this is not a plain file",
-                                              .fix = "Choose a new name, or a file to replace."});
-  }
+    : path_(followed(std::move(path))), temporary_(path_.string() + ".tmp"), checksum_(std::make_unique<Checksum>()) {
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) fail("cannot be written");
 }

@@ -99,6 +99,14 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
   check_range("vocab", static_cast<double>(options.vocab), 1, static_cast<double>(kLargestVocab));
   check_range("first token", static_cast<double>(options.first_token), 0, 0x1p62);
   check_ignore_index(options.ignore_index);
+  // A negative token is nobody's and means that all labels count; one beyond the vocabulary is a slip.
+  if (options.ignored_token >= options.vocab) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "ignored token (--ignore-token)",
+                 .what = "the token is outside the model's vocabulary",
+                 .expected = fmt::format("below {}, or a negative one for none", options.vocab),
+                 .got = std::to_string(options.ignored_token)});
+  }
   if (path.empty()) return;
   file_ = std::make_unique<TokenFile>(path);
   if (file_->vocab() > options.vocab) {

@@ -65,6 +65,13 @@ int main(void) {
   norm.x.rank = 9;
   CHECK(tigon_rmsnorm_forward(&context, &norm) == TIGON_INVALID_ARGUMENT && strstr(tigon_last_error(), "rank"));
   norm.x.rank = 2;
+  /* An optional tensor whose rank was forgotten is not an absent one. */
+  norm.weight.rank = 0;
+  CHECK(tigon_rmsnorm_forward(&context, &norm) == TIGON_INVALID_ARGUMENT && strstr(tigon_last_error(), "rank is 0"));
+  CHECK(tigon_rmsnorm_forward_scratch(&context, &norm, &bytes) == TIGON_INVALID_ARGUMENT);
+  norm.weight.data = NULL;
+  CHECK(tigon_rmsnorm_forward(&context, &norm) == TIGON_OK);
+  norm.weight = vector(weight, TIGON_F32, 4);
   norm.struct_size = 4096;
   CHECK(tigon_rmsnorm_forward(&context, &norm) == TIGON_INVALID_ARGUMENT && strstr(tigon_last_error(), "struct_size"));
   norm.struct_size = sizeof(norm);

@@ -20,8 +20,8 @@ TEST(Cli, HelpTeaches) {
 
 TEST(Cli, BadInputIsAnsweredWithWhatWasExpected) {
   expect(tigon(""), 2, {"subcommand"});
-  expect(tigon("trian"), 2, {"no command 'trian'", "bench"});
-  expect(tigon("bench op"), 2, {"no command 'op'", "ops"});
+  expect(tigon("trian"), 2, {"no command 'trian'", "bench", "See tigon --help."});
+  expect(tigon("bench op"), 2, {"no command 'op'", "ops", "See tigon bench --help."});
   expect(tigon("bench ops --ops rmsnorn"), 2, {"no such op", "rmsnorm", "'rmsnorn'"});
   expect(tigon("bench ops --ops rmsnorm --shapes 12"), 2, {"TOKENSxHIDDEN", "'12'"});
   expect(tigon("bench ops --ops rmsnorm --shapes 0x4"), 2, {"TOKENSxHIDDEN"});

@@ -160,6 +160,9 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
     expect(tigon(std::string("train --no-gemm-ceiling ") + flag + "="), 2, {flag});
   }
   expect(tigon("train --data /nonexistent"), 2, {"--data"});
+  expect(tigon("train --no-gemm-ceiling --model llama-bytes-1m --steps 0 --ignore-token 256"), 2,
+         {"--ignore-token", "expected below 256, or a negative one for none, got 256"});
+  expect(tigon("train --no-gemm-ceiling --model llama-bytes-1m --steps 0 --ignore-token -100"), 0, {});
   expect(tigon("train --no-gemm-ceiling --data /dev/stdin < /dev/null"), 1, {"/dev/stdin", "not a plain file"});
   const Folder folder;
   std::ofstream(folder / "short") << "short";
@@ -213,7 +216,8 @@ TEST_P(StoppedBy, FinishesTheStepAndSaves) {
   kill(pid, GetParam());
   int status = 0;
   waitpid(pid, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << bytes_of(output);
+  EXPECT_TRUE(WIFEXITED(status)) << bytes_of(output);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + GetParam()) << bytes_of(output);
   const std::string text = bytes_of(output);
   EXPECT_NE(text.find("Stopped after step"), std::string::npos) << text;
   EXPECT_NE(text.find("--resume"), std::string::npos) << text;
@@ -222,6 +226,21 @@ TEST_P(StoppedBy, FinishesTheStepAndSaves) {
   char name[32];
   (void)snprintf(name, sizeof name, "/step-%08d", atoi(text.c_str() + at + 19));
   EXPECT_TRUE(fs::exists(run + name)) << name;
+}
+
+// What was asked for is done: there is nothing to go on with.
+TEST_P(StoppedBy, InItsLastStepARunEndsAsAnyOther) {
+  const Folder folder;
+  const std::string output = folder / "output";
+  std::vector<std::string> arguments = small_run(folder / "run", 1);
+  arguments.insert(arguments.end(), {"--eval-fraction", "0.5", "--eval-batches", "2000", "--data", TIGON_PROGRAM});
+  const pid_t pid = start(arguments, output);
+  wait_for(output, "step 1/");
+  kill(pid, GetParam());
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  expect({WEXITSTATUS(status), bytes_of(output)}, 0, {"evaluation loss", "1 steps, loss"});
 }
 
 INSTANTIATE_TEST_SUITE_P(TrainCli, StoppedBy, testing::Values(SIGINT, SIGTERM, SIGHUP));
@@ -291,7 +310,7 @@ TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
   kill(pid, SIGINT);
   int status = 0;
   waitpid(pid, &status, 0);
-  expect({WEXITSTATUS(status), bytes_of(output)}, 0, {"Stopped after step"});
+  expect({WEXITSTATUS(status), bytes_of(output)}, 130, {"Stopped after step"});
   EXPECT_EQ(bytes_of(output).find("evaluation"), std::string::npos) << bytes_of(output);
 }
 

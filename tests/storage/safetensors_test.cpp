@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "train/small_model.hpp"
@@ -188,6 +189,48 @@ TEST(FileWriter, ReplacesPlainFilesOnly) {
   EXPECT_THROW(write_text_file(pipe, "text"), Error);
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
   EXPECT_THROW(write_text_file(folder / "", "text"), Error);
+}
+
+TEST(FileWriter, FollowsLinks) {
+  const TemporaryFolder folder;
+  namespace fs = std::filesystem;
+  fs::create_directory(folder / "disk");
+  const auto files = [&] { return std::distance(fs::recursive_directory_iterator(folder / ""), {}); };
+  write_text_file(folder / "disk/file", "old");
+  fs::create_symlink("disk/file", folder / "link");
+  fs::create_symlink(folder / "link", folder / "link to the link");
+  {
+    FileWriter writer(folder / "link to the link");
+    writer.write("half of the n");
+  }
+  EXPECT_EQ(read_text_file(folder / "disk/file", 100), "old");
+  EXPECT_EQ(files(), 4);
+  write_text_file(folder / "link to the link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link to the link") && fs::is_symlink(folder / "link"));
+  EXPECT_FALSE(fs::is_symlink(folder / "disk/file"));
+  EXPECT_EQ(read_text_file(folder / "disk/file", 100), "new");
+  EXPECT_EQ(files(), 4);
+
+  fs::create_symlink("disk/none yet", folder / "dangling");
+  write_text_file(folder / "dangling", "first");
+  EXPECT_TRUE(fs::is_symlink(folder / "dangling"));
+  EXPECT_EQ(read_text_file(folder / "disk/none yet", 100), "first");
+  EXPECT_EQ(files(), 6);
+}
+
+TEST(FileWriter, LinksThatLeadToNoFileAreRefused) {
+  const TemporaryFolder folder;
+  namespace fs = std::filesystem;
+  fs::create_symlink("/dev/null", folder / "device");
+  fs::create_symlink(".", folder / "folder");
+  fs::create_symlink("circle", folder / "circle");
+  fs::create_symlink("no folder/file", folder / "nowhere");
+  expect_error([&] { write_text_file(folder / "device", "text"); }, ErrorCode::invalid_argument, "not a plain file");
+  expect_error([&] { write_text_file(folder / "folder", "text"); }, ErrorCode::invalid_argument, "not a plain file");
+  expect_error([&] { write_text_file(folder / "circle", "text"); }, ErrorCode::io, "symbolic links");
+  expect_error([&] { write_text_file(folder / "nowhere", "text"); }, ErrorCode::io, "no folder/file");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder / ""), {}), 4);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "")) EXPECT_TRUE(entry.is_symlink());
 }
 
 TEST(Checksum, SeesEveryFlippedBitAndEveryLength) {

@@ -151,6 +151,7 @@ TEST(Sampler, OptionsThatMakeNoSenseAreRefused) {
     refuse([](auto& o) { o.vocab = int64_t{1} << 40; }, "vocab");
     refuse([](auto& o) { o.first_token = -5; }, "first token");
     refuse([](auto& o) { o.ignore_index = int64_t{1} << 40; }, "ignore index");
+    refuse([](auto& o) { o.ignored_token = o.vocab; }, "outside the model's vocabulary");
     Sampler sampler(path, options(4));
     TokenBatch batch;
     expect_error([&] { sampler.fill(-1, 1, batch); }, ErrorCode::invalid_argument, "first sample");

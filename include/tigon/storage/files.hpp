@@ -13,9 +13,9 @@ class Checksum;
 // A whole file as text. Files larger than `limit` are refused: nothing that is read this way is large.
 std::string read_text_file(const std::filesystem::path& path, int64_t limit);
 
-// A file that appears whole or not at all: written beside its name, flushed to the disk, then renamed over it. A name
-// that is taken by something else than a plain file is refused. A writer that is destroyed before commit() leaves
-// nothing.
+// A file that appears whole or not at all: written beside its name, flushed to the disk, then renamed over it. A link
+// stays, and the file that it leads to is the one that is written. A name that is taken by something else than a plain
+// file is refused. A writer that is destroyed before commit() leaves nothing.
 class FileWriter {
  public:
   explicit FileWriter(std::filesystem::path path);  // its folder must exist

@@ -46,7 +46,7 @@ class Sampler {
     uint64_t seed = 1;
     bool shuffle = true;
     int64_t first_token = 0, last_token = -1;  // the part of the file; -1: to its end
-    int64_t ignored_token = -1;                // labels equal to this one do not count
+    int64_t ignored_token = -1;                // labels equal to this one do not count; negative: none
     int64_t ignore_index = -100;
   };
 
