@@ -109,7 +109,9 @@ void allow_shared(Device device, const char* where) {
 
 // A launch that may begin while the kernel before it in the stream is ending: its blocks are set up early and wait in
 // wait_for_previous(), which they must call before they touch what it writes and before they end, and read nothing past
-// the coherent caches (__restrict__). An ordinary launch before sm_90, or with no kernel before it.
+// the coherent caches (__restrict__). It takes the kernel before it to allow that, by let_next_begin(); any other is
+// waited for as always. An ordinary launch before sm_90, or where `after_kernel` is false: for kernels that read before
+// they wait, unless the one before is known.
 template <class... Parameters, class... Arguments>
 void launch_early(Device device, bool after_kernel, cudaStream_t stream, dim3 grid, dim3 block, size_t shared,
                   void (*kernel)(Parameters...), const Arguments&... arguments) {

@@ -82,11 +82,9 @@ struct PanelTile {
     asm volatile("" : "+r"(somewhere));
     return {somewhere};
   }
-  // Rows as rows of the left or columns of the right operand, from `row` on; 16 columns from `column` on are summed
-  // over.
-  __device__ __forceinline__ uint64_t by_rows(int row, int column) const {
-    return describe(
-        static_cast<uint32_t>(column / 64) * kPanelBytes + static_cast<uint32_t>(row * 128 + column % 64 * 2), 16);
+  // Rows as rows of the left or columns of the right operand; 16 columns from `column` on are summed over.
+  __device__ __forceinline__ uint64_t by_rows(int column) const {
+    return describe(static_cast<uint32_t>(column / 64) * kPanelBytes + static_cast<uint32_t>(column % 64 * 2), 16);
   }
   // Columns as columns of the right or rows of the left operand; 16 rows from `row` on are summed over.
   __device__ __forceinline__ uint64_t as_it_lies(int row) const {
@@ -141,14 +139,14 @@ struct PanelTile {
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58," \
   "%59,%60,%61,%62,%63"
 
-// Both operands by_rows, or both as_it_lies where `lies` is "1"; the sum before counts where `add` is "1".
+// Both operands in shared memory, whose descriptors are the first two after the sum.
 #define TIGON_PRODUCT_IN_SHARED(type, n, names, floats, a, b, add, lies)                                \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add                                                  \
                ", 0;\n"                                                                                 \
                "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, " a ", " b \
                ", p, 1, 1, " lies ", " lies ";\n}\n"                                                    \
                : floats                                                                                 \
-               : "l"(left), "l"(right))
+               : "l"(left), "l"(right), "n"(kAdd ? 1 : 0), "n"(kLies ? 1 : 0))
 // The left operand in registers, the right one as_it_lies; added to the sum.
 #define TIGON_PRODUCT_FROM_REGISTERS(type, n, names, floats, a, b)                                        \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, {" a "}, " b \
@@ -156,20 +154,23 @@ struct PanelTile {
                : floats                                                                                   \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
 
-template <class T, bool kAdd, int N8>
-__device__ __forceinline__ void product_by_rows(float (&sum)[N8][4], uint64_t left, uint64_t right) {
+// Both operands by_rows, or both as_it_lies; the sum before counts with kAdd.
+template <class T, bool kAdd, bool kLies, int N8>
+__device__ __forceinline__ void product_in_shared(float (&sum)[N8][4], uint64_t left, uint64_t right) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   static_assert(N8 == 8 || N8 == 16);
   // Where nothing is added the sum is an output alone: what it held before must not seem to matter.
-#define TIGON_PRODUCT(type)                                                                                 \
-  if constexpr (N8 == 8 && kAdd) {                                                                          \
-    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("+f", sum), "%32", "%33", "1", "0");  \
-  } else if constexpr (N8 == 8) {                                                                           \
-    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("=f", sum), "%32", "%33", "0", "0");  \
-  } else if constexpr (kAdd) {                                                                              \
-    TIGON_PRODUCT_IN_SHARED(type, "128", TIGON_NAMES64, TIGON_FLOATS64("+f", sum), "%64", "%65", "1", "0"); \
-  } else {                                                                                                  \
-    TIGON_PRODUCT_IN_SHARED(type, "128", TIGON_NAMES64, TIGON_FLOATS64("=f", sum), "%64", "%65", "0", "0"); \
+#define TIGON_PRODUCT_SIZED(type, how)                                                                         \
+  if constexpr (N8 == 8) {                                                                                     \
+    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32(how, sum), "%32", "%33", "%34", "%35");  \
+  } else {                                                                                                     \
+    TIGON_PRODUCT_IN_SHARED(type, "128", TIGON_NAMES64, TIGON_FLOATS64(how, sum), "%64", "%65", "%66", "%67"); \
+  }
+#define TIGON_PRODUCT(type)         \
+  if constexpr (kAdd) {             \
+    TIGON_PRODUCT_SIZED(type, "+f") \
+  } else {                          \
+    TIGON_PRODUCT_SIZED(type, "=f") \
   }
   if constexpr (std::is_same_v<T, bf16>) {
     TIGON_PRODUCT("bf16")
@@ -177,24 +178,7 @@ __device__ __forceinline__ void product_by_rows(float (&sum)[N8][4], uint64_t le
     TIGON_PRODUCT("f16")
   }
 #undef TIGON_PRODUCT
-#endif
-}
-
-template <class T, bool kAdd>
-__device__ __forceinline__ void product_as_it_lies(float (&sum)[8][4], uint64_t left, uint64_t right) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define TIGON_PRODUCT(type)                                                                                \
-  if constexpr (kAdd) {                                                                                    \
-    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("+f", sum), "%32", "%33", "1", "1"); \
-  } else {                                                                                                 \
-    TIGON_PRODUCT_IN_SHARED(type, "64", TIGON_NAMES32, TIGON_FLOATS32("=f", sum), "%32", "%33", "0", "1"); \
-  }
-  if constexpr (std::is_same_v<T, bf16>) {
-    TIGON_PRODUCT("bf16")
-  } else {
-    TIGON_PRODUCT("f16")
-  }
-#undef TIGON_PRODUCT
+#undef TIGON_PRODUCT_SIZED
 #endif
 }
 
@@ -231,9 +215,9 @@ template <class T, int kRows, int kColumns, int D>
 __device__ __forceinline__ void multiply(float (&sum)[kColumns / 8][4], const PanelTile<kRows, D>& rows,
                                          const PanelTile<kColumns, D>& columns) {
   begin_products();
-  product_by_rows<T, false>(sum, rows.by_rows(0, 0), columns.by_rows(0, 0));
+  product_in_shared<T, false, false>(sum, rows.by_rows(0), columns.by_rows(0));
 #pragma unroll
-  for (int d = 16; d < D; d += 16) product_by_rows<T, true>(sum, rows.by_rows(0, d), columns.by_rows(0, d));
+  for (int d = 16; d < D; d += 16) product_in_shared<T, true, false>(sum, rows.by_rows(d), columns.by_rows(d));
   end_products();
 }
 
@@ -243,10 +227,10 @@ template <class T, int kRows, int kLeft, int kRight>
 __device__ __forceinline__ void multiply_lying(float (&sum)[8][4], const PanelTile<kRows, kLeft>& left,
                                                const PanelTile<kRows, kRight>& right) {
   begin_products();
-  product_as_it_lies<T, false>(sum, left.as_it_lies(0), right.as_it_lies(0));
+  product_in_shared<T, false, true>(sum, left.as_it_lies(0), right.as_it_lies(0));
 #pragma unroll
   for (int row = 16; row < kRows; row += 16) {
-    product_as_it_lies<T, true>(sum, left.as_it_lies(row), right.as_it_lies(row));
+    product_in_shared<T, true, true>(sum, left.as_it_lies(row), right.as_it_lies(row));
   }
   end_products();
 }
