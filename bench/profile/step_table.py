@@ -23,7 +23,7 @@ PARAMETERS = 1_235_814_400
 GROUPS = [
     ("attention backward", ("attention_backward", "attention_statistics", "bprop")),
     ("attention forward", ("attention_forward", "sdpa")),
-    ("matrix products", ("nvjet", "gemm", "cutlass", "splitK")),
+    ("matrix products", ("nvjet", "gemm", "cutlass", "splitK", "add_to_dweight")),
     ("loss rows", ("LossRows", "loss_", "gather_kernel", "scatter_kernel", "clear_kernel", "decide_kernel")),
     ("AdamW", ("adamw",)),
     ("gradient norm", ("norm_pieces", "norm_sum")),

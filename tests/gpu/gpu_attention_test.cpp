@@ -251,9 +251,12 @@ TEST_P(GpuAttentionAlone, NeverHoldsTheScoreMatrix) {
 
 TEST_P(GpuAttentionAlone, AnUnknownChoiceIsNamed) {
   (void)setenv("TIGON_ATTENTION", "fastest", 1);
-  const Context ctx{.device = kGpu};
-  const Tensor x = Tensor::contiguous(nullptr, DType::bf16, {1, 0, 1, 64}, kGpu);
-  expect_error([&] { ops::attention_forward(ctx, {.q = x, .k = x, .v = x, .o = x}); }, ErrorCode::invalid_argument,
+  DeviceArena arena{kGpu};
+  const Context ctx{.device = kGpu, .memory = &arena};
+  const Buffer memory = ctx.scratch("x and o", 256);
+  const Tensor x = Tensor::contiguous(memory.data(), DType::bf16, {1, 1, 1, 64}, kGpu);
+  const Tensor o = Tensor::contiguous(memory.as<bf16>() + 64, DType::bf16, {1, 1, 1, 64}, kGpu);
+  expect_error([&] { ops::attention_forward(ctx, {.q = x, .k = x, .v = x, .o = o}); }, ErrorCode::invalid_argument,
                "TIGON_ATTENTION");
 }
 

@@ -20,6 +20,20 @@ __device__ __forceinline__ void arrive(uint64_t* barrier) {
 #endif
 }
 
+// The same in a thread block of the cluster, at the same place.
+__device__ __forceinline__ void arrive_in(unsigned block, uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(block)
+      : "memory");
+#endif
+}
+
 // By the thread that made barriers, before anyone uses them.
 __device__ __forceinline__ void fence_barriers() {
 #if __CUDA_ARCH__ >= 900

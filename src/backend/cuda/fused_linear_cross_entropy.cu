@@ -14,6 +14,7 @@
 #include "backend/cuda/column_sums.hpp"
 #include "backend/cuda/conditional.hpp"
 #include "backend/cuda/cuda_backend.hpp"
+#include "backend/cuda/dweight_sums.hpp"
 #include "backend/cuda/lib/gemm.hpp"
 #include "backend/cuda/loss.cuh"
 #include "tigon/memory/arena.hpp"
@@ -25,10 +26,7 @@ namespace {
 using ops::FusedLinearCrossEntropyForward;
 
 // The products here are large; more workspace than this does not make them faster.
-constexpr int64_t kGemmWorkspace = int64_t{8} << 20;
-// So many chunks may round a 16-bit dweight one after the other; beyond, it is added up in f32.
-constexpr int64_t kFewChunks = 8;
-
+constexpr int64_t kGemmWorkspace = int64_t{4} << 20;
 // Rows of 16-bit or 32-bit elements, moved as Unit.
 struct RowMove {
   const std::byte* from;
@@ -98,6 +96,13 @@ struct Parts {
   int64_t end(int64_t part) const { return std::min(total, begin(part + 1)); }
 };
 
+// Those of a chunk.
+struct Tokens {
+  int64_t begin, end;
+  bool first, last;
+  int64_t count() const { return end - begin; }
+};
+
 class Walk {
  public:
   Walk(const Context& ctx, const FusedLinearCrossEntropyForward& args)
@@ -118,6 +123,7 @@ class Walk {
                  MemoryClass::workspace),
         dweight_sums_(ctx, "flce_dweight", DType::f32, {sums_dweight_apart() ? vocab_ : 0, hidden_},
                       MemoryClass::workspace),
+        exponents_(ctx.scratch("flce_exponents", keeps_fine_sums() ? vocab_ * divide_up(hidden_, kSumColumns) : 0)),
         dbias_sums_(ctx, "flce_dbias", DType::f32, {args.dbias ? vocab_ : 0}, MemoryClass::workspace),
         gemm_workspace_(ctx.scratch("gemm_workspace", kGemmWorkspace)),
         batch_(loss_batch(args, tokens_, vocab_)) {
@@ -138,6 +144,7 @@ class Walk {
     if (ctx_.measuring()) return;
     loss_count(ctx_, batch_);
     clear_uncounted_dx();
+    clear_padding();
     // Recorded chunks run when their scratch was given back: it comes out of one block, which stays.
     StackArena arena(scratch.data(), scratch.bytes());
     const auto run_chunk = [&](Context ctx, int64_t c) {
@@ -167,15 +174,23 @@ class Walk {
           args_.dweight, args_.dbias, logits_.view, rows_.view, dx_sums_.view, dweight_sums_.view, dbias_sums_.view}) {
       key.add(t);
     }
-    for (const Buffer* b : {&factors_, &stats_, &loss_rows_, &gemm_workspace_, &scratch}) key.add(b->data());
+    for (const Buffer* b : {&factors_, &stats_, &loss_rows_, &exponents_, &gemm_workspace_, &scratch})
+      key.add(b->data());
     const ops::CrossEntropyOptions& o = args_.options;
     key.add(o.ignore_index).add(o.label_smoothing).add(o.z_loss).add(o.softcap).add(o.reduction);
     return key.add(args_.chunk.lean).add(panel_).add(args_.accumulate_dweight).add(batch_.wants_best);
   }
 
   bool gradients() const { return args_.dx || args_.dweight || args_.dbias; }
+  bool keeps_fine_sums() const {
+    return args_.dweight && divide_up(tokens_, chunk_) > 1 && dweight_sums_fit(ctx_, args_.dweight);
+  }
+  // Without finer sums a few chunks may round a 16-bit dweight one after the other; beyond, it is added up in f32. In
+  // bf16 these roundings are most of its error; in f16 that of dlogits is, whose small ones lose bits. Where memory
+  // comes first, so do a few roundings more.
   bool sums_dweight_apart() const {
-    return args_.dweight && args_.dweight.dtype != DType::f32 && divide_up(tokens_, chunk_) > kFewChunks;
+    const int64_t few = args_.dweight.dtype == DType::f16 || args_.chunk.lean ? 8 : 3;
+    return args_.dweight && args_.dweight.dtype != DType::f32 && !keeps_fine_sums() && divide_up(tokens_, chunk_) > few;
   }
   // What the budget has room for, evened out over the vocabulary, in whole tiles.
   int64_t lean_panel() const {
@@ -205,12 +220,12 @@ class Walk {
   }
 
   void chunk(const Context& ctx, const Parts& chunks, int64_t c) const {
-    const int64_t begin = chunks.begin(c), rows = chunks.end(c) - begin;
-    gather(ctx, begin, rows);
+    const Tokens of{.begin = chunks.begin(c), .end = chunks.end(c), .first = c == 0, .last = c == chunks.count - 1};
+    gather(ctx, of.begin, of.count());
     if (args_.chunk.lean) {
-      panels(ctx, begin, rows, c == 0);
+      panels(ctx, of);
     } else {
-      whole_rows(ctx, begin, rows, c == 0);
+      whole_rows(ctx, of);
     }
   }
 
@@ -228,6 +243,15 @@ class Walk {
           <<<static_cast<unsigned>(tokens_), 256, 0, stream_of(ctx_)>>>(batch_, move);
     });
     check_launch("fused_linear_cross_entropy");
+  }
+
+  // What lies between rows of logits is read with them, though nothing comes of it.
+  void clear_padding() const {
+    const int64_t unit = size_of(args_.x.dtype), pitch = logits_stride() * unit;
+    if (logits_stride() == panel_ || chunk_ == 0) return;
+    check(cudaMemset2DAsync(logits_.view.as<std::byte>() + panel_ * unit, static_cast<size_t>(pitch), 0,
+                            static_cast<size_t>(pitch - panel_ * unit), static_cast<size_t>(chunk_), stream_of(ctx_)),
+          "fused_linear_cross_entropy");
   }
 
   void gather(const Context& ctx, int64_t begin, int64_t count) const {
@@ -261,36 +285,53 @@ class Walk {
   }
 
   // dW of some classes, and db.
-  void parameters(const Context& ctx, const Tensor& dlogits, int64_t first_class, bool first_chunk) const {
+  void parameters(const Context& ctx, const Tensor& dlogits, int64_t first_class, const Tokens& of) const {
     const int64_t end = first_class + dlogits.sizes[1];
-    if (args_.dweight) {
-      const bool apart = sums_dweight_apart();
-      const Tensor& whole = apart ? dweight_sums_.view : args_.dweight;
+    if (args_.dweight) add_dweight(ctx, dlogits, first_class, of);
+    if (args_.dbias) column_sums(ctx, dlogits, dbias_sums_.view.slice(0, first_class, end), !of.first);
+  }
+
+  void add_dweight(const Context& ctx, const Tensor& dlogits, int64_t first_class, const Tokens& of) const {
+    const bool apart = sums_dweight_apart();
+    const Tensor& whole = apart ? dweight_sums_.view : args_.dweight;
+    const Tensor part = whole.slice(0, first_class, first_class + dlogits.sizes[1]);
+    const Tensor x = rows(dlogits.sizes[0]);
+    if (!keeps_fine_sums()) {
       product(ctx, {.a = dlogits,
-                    .b = rows(dlogits.sizes[0]),
-                    .c = whole.slice(0, first_class, end),
+                    .b = x,
+                    .c = part,
                     .a_transposed = true,
-                    .accumulate = !first_chunk || (args_.accumulate_dweight && !apart)});
+                    .accumulate = !of.first || (args_.accumulate_dweight && !apart)});
+    } else if (!ctx.measuring()) {
+      add_to_dweight(ctx, {.dlogits = dlogits,
+                           .x = x,
+                           .dweight = part,
+                           .exponents = exponents_.as<uint8_t>() + first_class * divide_up(hidden_, kSumColumns),
+                           .accumulate = args_.accumulate_dweight,
+                           .first = of.first,
+                           .last = of.last,
+                           .counted = &batch_.factors->counted,
+                           .begin = of.begin,
+                           .end = of.end});
     }
-    if (args_.dbias) column_sums(ctx, dlogits, dbias_sums_.view.slice(0, first_class, end), !first_chunk);
   }
 
-  void whole_rows(const Context& ctx, int64_t begin, int64_t count, bool first_chunk) const {
-    const Tensor block = logits(count, vocab_);
-    product(ctx, {.a = rows(count), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
-    if (!ctx.measuring()) loss_rows(ctx, batch_, begin, block, gradients() ? block : Tensor{}, true, false);
-    parameters(ctx, block, 0, first_chunk);
+  void whole_rows(const Context& ctx, const Tokens& of) const {
+    const Tensor block = logits(of.count(), vocab_);
+    product(ctx, {.a = rows(of.count()), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
+    if (!ctx.measuring()) loss_rows(ctx, batch_, of.begin, block, gradients() ? block : Tensor{}, true, false);
+    parameters(ctx, block, 0, of);
     if (!args_.dx) return;
-    product(ctx, {.a = block, .b = args_.weight, .c = rows(count)});  // the copy of x is no longer needed
-    scatter_dx(ctx, begin, count);
+    product(ctx, {.a = block, .b = args_.weight, .c = rows(of.count())});  // the copy of x is no longer needed
+    scatter_dx(ctx, of.begin, of.count());
   }
 
-  void panels(const Context& ctx, int64_t begin, int64_t count, bool first_chunk) const {
+  void panels(const Context& ctx, const Tokens& of) const {
     const Parts panels(vocab_, panel_);
     const auto panel_logits = [&](int64_t p) {
       const int64_t first = panels.begin(p), end = panels.end(p);
-      const Tensor block = logits(count, end - first);
-      product(ctx, {.a = rows(count),
+      const Tensor block = logits(of.count(), end - first);
+      product(ctx, {.a = rows(of.count()),
                     .b = args_.weight.slice(0, first, end),
                     .c = block,
                     .bias = args_.bias ? args_.bias.slice(0, first, end) : Tensor{},
@@ -299,22 +340,22 @@ class Walk {
     };
     for (int64_t p = 0; p < panels.count; ++p) {
       const Tensor block = panel_logits(p);
-      if (!ctx.measuring()) loss_panel_stats(ctx, batch_, begin, block, panels.begin(p), true);
+      if (!ctx.measuring()) loss_panel_stats(ctx, batch_, of.begin, block, panels.begin(p), true);
     }
     if (!gradients()) return;
     for (int64_t p = 0; p < panels.count; ++p) {
       const int64_t first = panels.begin(p), end = panels.end(p);
       const Tensor block = panel_logits(p);
-      if (!ctx.measuring()) loss_panel_gradient(ctx, batch_, begin, block, first, nullptr, block, true);
-      parameters(ctx, block, first, first_chunk);
+      if (!ctx.measuring()) loss_panel_gradient(ctx, batch_, of.begin, block, first, nullptr, block, true);
+      parameters(ctx, block, first, of);
       if (args_.dx) {
         product(ctx, {.a = block,
                       .b = args_.weight.slice(0, first, end),
-                      .c = dx_sums_.view.slice(0, 0, count),
+                      .c = dx_sums_.view.slice(0, 0, of.count()),
                       .accumulate = p > 0});
       }
     }
-    if (args_.dx) scatter_dx_sums(ctx, begin, count);
+    if (args_.dx) scatter_dx_sums(ctx, of.begin, of.count());
   }
 
   // Sums that were kept in f32 reach their tensors; without any token the gradient is 0.
@@ -341,7 +382,9 @@ class Walk {
   Buffer factors_, stats_, sums_, loss_rows_;
   OwnedTensor logits_;
   OwnedTensor rows_;  // the chunk's x, later its dx
-  OwnedTensor dx_sums_, dweight_sums_, dbias_sums_;
+  OwnedTensor dx_sums_, dweight_sums_;
+  Buffer exponents_;  // of dweight's sums
+  OwnedTensor dbias_sums_;
   Buffer gemm_workspace_;
   LossBatch batch_;
 };

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <map>
-#include <mutex>
-#include <tuple>
-
+#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/row_out.cuh"
 
 // The two kernels that walk over rows for an op, and the choice between them. An op is a small struct:
@@ -119,21 +116,6 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
   }
   out.finish();
 #endif
-}
-
-// How many clusters of a kernel a device holds at a time; asked once.
-template <class Kernel>
-unsigned resident_clusters(Kernel kernel, Device device, const cudaLaunchConfig_t& config) {
-  static std::mutex mutex;
-  static std::map<std::tuple<const void*, int, unsigned, size_t>, int> known;
-  const std::lock_guard lock(mutex);
-  int& clusters = known[{reinterpret_cast<const void*>(kernel), device.index, config.attrs[0].val.clusterDim.x,
-                         config.dynamicSmemBytes}];
-  if (clusters == 0) {
-    check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "row kernel");
-    clusters = std::max(clusters, 1);
-  }
-  return static_cast<unsigned>(clusters);
 }
 
 // False where the device has not enough shared memory, as some newer than Hopper.

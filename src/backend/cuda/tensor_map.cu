@@ -28,6 +28,10 @@ bool encode(CUtensorMap& map, CUtensorMapDataType type, const void* data, const 
                  swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+CUtensorMapDataType type_of(const Tensor& t) {
+  return t.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+}
+
 }  // namespace
 
 bool map_heads(const Tensor& t, int rows, CUtensorMap& map) {
@@ -37,9 +41,14 @@ bool map_heads(const Tensor& t, int rows, CUtensorMap& map) {
   const cuuint64_t sizes[4] = {size(3), size(1), size(2), size(0)};
   const cuuint64_t strides[3] = {bytes(1), bytes(2), bytes(0)};
   const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(rows), 1, 1};
-  const CUtensorMapDataType type =
-      t.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  return encode<4>(map, type, t.data, sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
+  return encode<4>(map, type_of(t), t.data, sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+bool map_panels(const Tensor& t, int rows, CUtensorMap& map) {
+  const auto size = [&](int d) { return static_cast<cuuint64_t>(t.sizes[d]); };
+  const auto pitch = static_cast<cuuint64_t>(t.sizes[0] > 1 ? t.strides[0] * 2 : 16);
+  return encode<2>(map, type_of(t), t.data, {size(1), size(0)}, {pitch}, {64, static_cast<cuuint32_t>(rows)},
+                   CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
 bool map_row_parts(const float* data, int64_t rows, int64_t pitch, int columns, CUtensorMap& map, int at_a_time) {

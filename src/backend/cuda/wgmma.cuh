@@ -29,7 +29,7 @@ __device__ __forceinline__ void take_registers() {
 #endif
 }
 
-// Asks for what map_row_parts describes, from `column` of a row on. By one thread.
+// Asks for what map_row_parts or map_panels describes, from `column` of a row on. By one thread.
 __device__ __forceinline__ void copy_row_part(void* to, const CUtensorMap& map, int column, int row,
                                               uint64_t* barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -37,6 +37,19 @@ __device__ __forceinline__ void copy_row_part(void* to, const CUtensorMap& map, 
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
       "[%4];\n" ::"r"(shared_address(to)),
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+#endif
+}
+
+// The same into shared memory of each thread block of a cluster that has a bit in `blocks`, at the same place, where it
+// counts for the barrier at the same place.
+__device__ __forceinline__ void copy_row_part_to(unsigned blocks, void* to, const CUtensorMap& map, int column, int row,
+                                                 uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+      "{%2, %3}], [%4], %5;\n" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier)), "h"(static_cast<uint16_t>(blocks))
       : "memory");
 #endif
 }

@@ -1,0 +1,337 @@
+// A matrix product of Hopper's tensor cores that adds to sums kept as dweight_sums.hpp says.
+//
+// A grid of pairs of thread blocks that stays. Both blocks of a pair have the same 192 classes, each 128 columns of its
+// own: one thread asks the copy engine for what the operands hold of the next tokens, of dlogits for half of them,
+// which both blocks are given. Two warpgroups take such tiles by turns: while one adds its sums to what stands in
+// memory, the other's products run. Smaller tiles would read more than the cache between the multiprocessors gives.
+#include "backend/cuda/buffers.cuh"
+#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/dweight_sums.hpp"
+#include "backend/cuda/mma.cuh"
+#include "backend/cuda/row_launch.cuh"
+#include "backend/cuda/tensor_map.hpp"
+#include "backend/cuda/wgmma.cuh"
+
+namespace tigon::cuda {
+
+namespace {
+
+constexpr const char* kWhere = "fused_linear_cross_entropy";
+
+constexpr int kPair = 2, kGroups = 2, kThreads = 128 * (1 + kGroups);
+constexpr int kClasses = 192, kColumns = kSumColumns;
+constexpr int kTokens = 64, kStages = 5;  // at a time, and so many times ahead
+[[maybe_unused]] constexpr int kFetcherRegisters = 24,
+                               kGroupRegisters = 240;  // in all the 168 that each thread has at first
+
+using LogitsTile = PanelTile<kTokens, kClasses>;
+using XTile = PanelTile<kTokens, kColumns>;
+
+constexpr uint32_t kXAt = kStages * LogitsTile::kBytes, kSignalsAt = kXAt + kStages * XTile::kBytes;
+
+struct Signals {
+  Buffers<kStages> stages;
+  uint64_t turn[kGroups];  // a warpgroup's, when the other has seen all stages of its tile
+};
+constexpr uint32_t kSharedBytes = kSignalsAt + sizeof(Signals);
+
+struct Job {
+  CUtensorMap dlogits{}, x{};
+  bf16* dweight = nullptr;
+  int64_t stride = 0;
+  uint8_t* exponents = nullptr;
+  const int64_t* counted = nullptr;
+  int64_t begin = 0, end = 0;
+  int tokens = 0, classes = 0, columns = 0, column_tiles = 0, column_pairs = 0, tiles = 0;
+  bool reads = false, fine = false, last = false;  // what stands there counts; and is f16
+  bool aligned = false;                            // dweight's rows, to 16 bytes
+};
+
+// Between f16 and f32, by the exponent of the largest of a row: that one is made to lie below 2^15.
+struct FineScale {
+  static constexpr uint32_t kLow = 30, kHigh = 254;
+  static __device__ __forceinline__ uint32_t exponent_of(float largest) {
+    return min(max(__float_as_uint(largest) >> 23, kLow), kHigh);
+  }
+  static __device__ __forceinline__ float to_f16(uint32_t exponent) { return __uint_as_float((268 - exponent) << 23); }
+  static __device__ __forceinline__ float to_f32(uint32_t exponent) { return __uint_as_float((exponent - 14) << 23); }
+};
+
+// Of 32 columns of a row in memory, four lanes have 8 each, side by side. Where sums are fine, these are the ones that
+// the lane computes. In bf16 they are in order: word i of lane l becomes word l of lane i, and back.
+[[maybe_unused]] __device__ __forceinline__ void exchange(uint32_t (&w)[4]) {
+  const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x / 2 % 2 != 0;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[i] : w[i + 1], 1);
+    (odd ? w[i] : w[i + 1]) = got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? w[i] : w[i + 2], 2);
+    (upper ? w[i] : w[i + 2]) = got;
+  }
+}
+
+// 8 elements, which may lie off 16 bytes.
+[[maybe_unused]] __device__ __forceinline__ void load_words(uint32_t (&w)[4], const bf16* from, bool aligned) {
+  if (aligned) {
+    const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from));
+    w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+    return;
+  }
+  const auto* halves = reinterpret_cast<const uint16_t*>(from);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) w[i] = halves[2 * i] | static_cast<uint32_t>(halves[2 * i + 1]) << 16;
+}
+[[maybe_unused]] __device__ __forceinline__ void store_words(bf16* to, const uint32_t (&w)[4], bool aligned) {
+  if (aligned) return __stcs(reinterpret_cast<uint4*>(to), make_uint4(w[0], w[1], w[2], w[3]));
+  auto* halves = reinterpret_cast<uint16_t*>(to);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) halves[i] = static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2));
+}
+
+[[maybe_unused]] __device__ __forceinline__ unsigned block_of_pair() {
+  unsigned rank = 0;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+[[maybe_unused]] __device__ __forceinline__ void meet_pair() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+[[maybe_unused]] __device__ __forceinline__ void bring_near(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+__global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __grid_constant__ Job job) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) unsigned char memory[];
+  if (job.fine && job.begin >= *job.counted) return;
+  const bool last = job.last || job.end >= *job.counted;
+  // Descriptors hold 18 bits of an address: without those that say which block of a pair it belongs to.
+  const uint32_t shared = shared_address(memory) & 0x3ffff;
+  auto& [stages, turn] = *reinterpret_cast<Signals*>(memory + kSignalsAt);
+  if (threadIdx.x == 0) {
+    stages.init(1, kPair * 4);
+    for (uint64_t& barrier : turn) init_barrier(&barrier, 4);
+    fence_barriers();
+  }
+  meet_pair();
+  const unsigned rank = block_of_pair();
+  const auto logits_at = [&](int use) { return static_cast<uint32_t>(use % kStages) * LogitsTile::kBytes; };
+  const auto x_at = [&](int use) { return kXAt + static_cast<uint32_t>(use % kStages) * XTile::kBytes; };
+  const int steps = (job.tokens + kTokens - 1) / kTokens;
+  // Neighbours share classes: dlogits are read from memory once.
+  const auto for_tiles = [&](int first, int by, const auto& f) {
+    const int pairs = static_cast<int>(gridDim.x) / kPair, pair = static_cast<int>(blockIdx.x) / kPair;
+    for (int i = first; pair + i * pairs < job.tiles; i += by) {
+      const int tile = pair + i * pairs;
+      f(i * steps, tile / job.column_pairs * kClasses, tile % job.column_pairs * kPair + static_cast<int>(rank));
+    }
+  };
+
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) - 1;
+  if (group < 0) {
+    give_registers<kFetcherRegisters>();
+    if (threadIdx.x == 0) {
+      for_tiles(0, 1, [&](int use, int first_class, int column_tile) {
+        for (int step = 0; step < steps; ++step, ++use) {
+          uint64_t* full = stages.to_fill(use);
+          expect_bytes(full, LogitsTile::kBytes + XTile::kBytes);
+#pragma unroll
+          for (int panel = 0; panel < kClasses / 64; ++panel) {
+            const int token = static_cast<int>(rank) * (kTokens / kPair);
+            copy_row_part_to((1u << kPair) - 1, memory + logits_at(use) + panel * LogitsTile::kPanelBytes + token * 128,
+                             job.dlogits, first_class + 64 * panel, step * kTokens + token, full);
+          }
+#pragma unroll
+          for (int panel = 0; panel < kColumns / 64; ++panel) {
+            copy_row_part(memory + x_at(use) + panel * XTile::kPanelBytes, job.x, column_tile * kColumns + 64 * panel,
+                          step * kTokens, full);
+          }
+        }
+      });
+    }
+  } else {
+    take_registers<kGroupRegisters>();
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp_row = static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+    float sum[kClasses / 64][kColumns / 8][4];
+    int turns = 0;
+
+    for_tiles(group, kGroups, [&](int use, int first_class, int column_tile) {
+      const auto multiply_step = [&](auto adds) {
+        stages.wait_full(use);
+        const LogitsTile left{shared + logits_at(use)};
+        const XTile right{shared + x_at(use)};
+        begin_products();
+#pragma unroll
+        for (int token = 0; token < kTokens; token += 16) {
+#pragma unroll
+          for (int panel = 0; panel < kClasses / 64; ++panel) {
+            const uint64_t classes = left.from_panel(panel).as_it_lies(token);
+            if (decltype(adds)::value || token > 0) {
+              product_in_shared<bf16, true, true>(sum[panel], classes, right.as_it_lies(token));
+            } else {
+              product_in_shared<bf16, false, true>(sum[panel], classes, right.as_it_lies(token));
+            }
+          }
+        }
+        end_products();
+        ++use;
+      };
+      const auto release = [&](int at) {
+        __syncwarp();
+        if (lane < kPair) arrive_in(static_cast<unsigned>(lane), stages.empty + at % kStages);
+      };
+      // What will be read is brought near.
+      if (job.reads) {
+        const int line = static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+        for (int i = 0; i < kClasses / 64; ++i) {
+          const int row = first_class + i * 64 + line / 2, column = column_tile * kColumns + line % 2 * 64;
+          if (row < job.classes && column < job.columns) bring_near(job.dweight + row * job.stride + column);
+        }
+      }
+      // Stages go around: who waited for those of a tile to come might see those of an earlier one.
+      if (group + turns > 0) wait_barrier(turn + group, static_cast<uint32_t>(group + turns - 1) & 1);
+      ++turns;
+      multiply_step(std::false_type{});
+      for (int step = 1; step < steps; ++step) {
+        multiply_step(std::true_type{});
+        wait_for_products<1>();
+        release(use - 2);
+      }
+      __syncwarp();
+      if (lane == 0) arrive(turn + (1 - group));
+      wait_for_products<0>();
+      release(use - 1);
+
+      // Of 32 columns of a row this lane has 8; its rows are 8 and 56 apart by turns.
+      constexpr int kRows = kClasses / 32, kParts = kColumns / 32;
+      const int parts = (job.columns - column_tile * kColumns) / 32;
+      int row = first_class + warp_row + lane / 4;
+      bf16* words_at = job.dweight + row * job.stride + column_tile * kColumns + lane % 4 * 8;
+      uint8_t* exponent_at = job.exponents + int64_t{row} * job.column_tiles + column_tile;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const auto value = [&](int j, int e) -> float& { return sum[r / 2][j][r % 2 * 2 + e]; };
+        uint32_t words[kParts][4] = {}, exponent = FineScale::kLow;
+        const auto word = [&](int j) -> uint32_t& { return words[j / 4][j % 4]; };
+        if (job.reads && row < job.classes) {
+          if (job.fine) exponent = *exponent_at;
+#pragma unroll
+          for (int part = 0; part < kParts; ++part) {
+            if (part >= parts) break;
+            load_words(words[part], words_at + 32 * part, job.aligned);
+          }
+        }
+        if (job.fine) {
+          const float factor = FineScale::to_f32(exponent);
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; ++j) {
+            const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&word(j)));
+            value(j, 0) = fmaf(two.x, factor, value(j, 0));
+            value(j, 1) = fmaf(two.y, factor, value(j, 1));
+          }
+        } else if (job.reads) {
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; ++j) {
+            if (j % 4 == 0) exchange(words[j / 4]);
+            value(j, 0) += __uint_as_float(word(j) << 16);
+            value(j, 1) += __uint_as_float(word(j) & 0xffff0000u);
+          }
+        }
+        if (last) {
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; ++j) {
+            word(j) = pack_two<bf16>(value(j, 0), value(j, 1));
+            if (j % 4 == 3) exchange(words[j / 4]);
+          }
+        } else {
+          float largest = 0.0f;
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; ++j) {
+            largest = fmaxf(largest, fmaxf(fabsf(value(j, 0)), fabsf(value(j, 1))));
+          }
+          largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+          largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+          exponent = FineScale::exponent_of(largest);
+          const float factor = FineScale::to_f16(exponent);
+#pragma unroll
+          for (int j = 0; j < kColumns / 8; ++j) word(j) = pack_two<f16>(value(j, 0) * factor, value(j, 1) * factor);
+        }
+        if (row < job.classes) {
+          if (!last && lane % 4 == 0 && parts > 0) *exponent_at = static_cast<uint8_t>(exponent);
+#pragma unroll
+          for (int part = 0; part < kParts; ++part) {
+            if (part >= parts) break;
+            store_words(words_at + 32 * part, words[part], job.aligned);
+          }
+        }
+        const int next = r % 2 == 0 ? 8 : 56;
+        row += next;
+        words_at += next * job.stride;
+        exponent_at += next * job.column_tiles;
+      }
+    });
+  }
+  __syncwarp();
+  meet_pair();  // what one of the pair still sends to the other must find it there
+#endif
+}
+
+#ifdef TIGON_SM90A
+constexpr bool kBuilt = true;
+#else
+constexpr bool kBuilt = false;
+#endif
+
+}  // namespace
+
+bool dweight_sums_fit(const Context& ctx, const Tensor& dweight) {
+  return kBuilt && device_numbers(ctx.device).capability == 90 && dweight.dtype == DType::bf16 &&
+         dweight.elements() > 0 && dweight.sizes[0] <= INT32_MAX / 2 && dweight.sizes[1] % 32 == 0;
+}
+
+void add_to_dweight(const Context& ctx, const DweightChunk& chunk) {
+  const int64_t classes = chunk.dlogits.sizes[1], hidden = chunk.x.sizes[1];
+  const int64_t column_tiles = divide_up(hidden, kColumns), column_pairs = divide_up(column_tiles, kPair);
+  Job job{.dweight = chunk.dweight.as<bf16>(),
+          .stride = chunk.dweight.strides[0],
+          .exponents = chunk.exponents,
+          .counted = chunk.counted,
+          .begin = chunk.begin,
+          .end = chunk.end,
+          .tokens = static_cast<int>(chunk.x.sizes[0]),
+          .classes = static_cast<int>(classes),
+          .columns = static_cast<int>(hidden),
+          .column_tiles = static_cast<int>(column_tiles),
+          .column_pairs = static_cast<int>(column_pairs),
+          .tiles = static_cast<int>(divide_up(classes, kClasses) * column_pairs),
+          .reads = !chunk.first || chunk.accumulate,
+          .fine = !chunk.first,
+          .last = chunk.last,
+          .aligned = rows_aligned(chunk.dweight)};
+  if (!map_panels(chunk.dlogits, kTokens / kPair, job.dlogits) || !map_panels(chunk.x, kTokens, job.x)) {
+    throw Error(ErrorCode::internal, {.where = kWhere, .what = "the copy engine cannot see the tensors"});
+  }
+  constexpr auto kKernel = add_to_dweight_kernel;
+  allow_shared<kKernel>(ctx.device, kWhere);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {kPair, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kPair);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = stream_of(ctx);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const unsigned clusters = resident_clusters(kKernel, ctx.device, config);
+  config.gridDim = dim3(kPair * static_cast<unsigned>(std::min<int64_t>(job.tiles, clusters)));
+  check(cudaLaunchKernelEx(&config, kKernel, job), kWhere);
+}
+
+}  // namespace tigon::cuda
