@@ -47,6 +47,8 @@ struct Job {
   bool aligned = false;                            // dweight's rows, to 16 bytes
 };
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
 // Between f16 and f32, by the exponent of the largest of a row: that one is made to lie below 2^15.
 struct FineScale {
   static constexpr uint32_t kLow = 30, kHigh = 254;
@@ -59,7 +61,7 @@ struct FineScale {
 
 // Of 32 columns of a row in memory, four lanes have 8 each, side by side. Where sums are fine, these are the ones that
 // the lane computes. In bf16 they are in order: word i of lane l becomes word l of lane i, and back.
-[[maybe_unused]] __device__ __forceinline__ void exchange(uint32_t (&w)[4]) {
+__device__ __forceinline__ void exchange(uint32_t (&w)[4]) {
   const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x / 2 % 2 != 0;
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
@@ -74,7 +76,7 @@ struct FineScale {
 }
 
 // 8 elements, which may lie off 16 bytes.
-[[maybe_unused]] __device__ __forceinline__ void load_words(uint32_t (&w)[4], const bf16* from, bool aligned) {
+__device__ __forceinline__ void load_words(uint32_t (&w)[4], const bf16* from, bool aligned) {
   if (aligned) {
     const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from));
     w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
@@ -84,26 +86,24 @@ struct FineScale {
 #pragma unroll
   for (int i = 0; i < 4; ++i) w[i] = halves[2 * i] | static_cast<uint32_t>(halves[2 * i + 1]) << 16;
 }
-[[maybe_unused]] __device__ __forceinline__ void store_words(bf16* to, const uint32_t (&w)[4], bool aligned) {
+__device__ __forceinline__ void store_words(bf16* to, const uint32_t (&w)[4], bool aligned) {
   if (aligned) return __stcs(reinterpret_cast<uint4*>(to), make_uint4(w[0], w[1], w[2], w[3]));
   auto* halves = reinterpret_cast<uint16_t*>(to);
 #pragma unroll
   for (int i = 0; i < 8; ++i) halves[i] = static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2));
 }
 
-[[maybe_unused]] __device__ __forceinline__ unsigned block_of_pair() {
+__device__ __forceinline__ unsigned block_of_pair() {
   unsigned rank = 0;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-[[maybe_unused]] __device__ __forceinline__ void meet_pair() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void meet_pair() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void bring_near(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 #endif
-}
-[[maybe_unused]] __device__ __forceinline__ void bring_near(const void* p) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-}
 
 __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __grid_constant__ Job job) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -211,6 +211,7 @@ __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __gri
       // Of 32 columns of a row this lane has 8; its rows are 8 and 56 apart by turns.
       constexpr int kRows = kClasses / 32, kParts = kColumns / 32;
       const int parts = (job.columns - column_tile * kColumns) / 32;
+      if (parts <= 0) return;  // the second block of the last pair
       int row = first_class + warp_row + lane / 4;
       bf16* words_at = job.dweight + row * job.stride + column_tile * kColumns + lane % 4 * 8;
       uint8_t* exponent_at = job.exponents + int64_t{row} * job.column_tiles + column_tile;
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __gri
           for (int j = 0; j < kColumns / 8; ++j) word(j) = pack_two<f16>(value(j, 0) * factor, value(j, 1) * factor);
         }
         if (row < job.classes) {
-          if (!last && lane % 4 == 0 && parts > 0) *exponent_at = static_cast<uint8_t>(exponent);
+          if (!last && lane % 4 == 0) *exponent_at = static_cast<uint8_t>(exponent);
 #pragma unroll
           for (int part = 0; part < kParts; ++part) {
             if (part >= parts) break;
