@@ -43,9 +43,11 @@ struct Job {
   const int64_t* counted = nullptr;
   int64_t begin = 0, end = 0;
   int tokens = 0, classes = 0, columns = 0, column_tiles = 0, column_pairs = 0, tiles = 0;
-  bool reads = false, fine = false, last = false;  // what stands there counts; and is f16
-  bool aligned = false;                            // dweight's rows, to 16 bytes
+  bool last = false;
 };
+
+// What stands in dweight when a chunk's share comes.
+enum class Before { nothing, bf16, fine };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -75,22 +77,36 @@ __device__ __forceinline__ void exchange(uint32_t (&w)[4]) {
   }
 }
 
-// 8 elements, which may lie off 16 bytes.
-__device__ __forceinline__ void load_words(uint32_t (&w)[4], const bf16* from, bool aligned) {
-  if (aligned) {
-    const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from));
-    w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
-    return;
+// Of a row, `parts` of 32 columns: 8 elements each, which may lie off 16 bytes. Zeros beyond.
+using Words = uint32_t[kColumns / 32][4];
+template <bool kAligned>
+__device__ __forceinline__ void load_words(Words& words, const bf16* from, int parts) {
+#pragma unroll
+  for (int part = 0; part < kColumns / 32; ++part, from += 32) {
+    uint4 v{};
+    if constexpr (kAligned) {
+      if (part < parts) v = __ldcs(reinterpret_cast<const uint4*>(from));
+    } else if (part < parts) {
+      const auto* halves = reinterpret_cast<const uint16_t*>(from);
+      const auto two = [&](int i) { return halves[2 * i] | static_cast<uint32_t>(halves[2 * i + 1]) << 16; };
+      v = make_uint4(two(0), two(1), two(2), two(3));
+    }
+    words[part][0] = v.x, words[part][1] = v.y, words[part][2] = v.z, words[part][3] = v.w;
   }
-  const auto* halves = reinterpret_cast<const uint16_t*>(from);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) w[i] = halves[2 * i] | static_cast<uint32_t>(halves[2 * i + 1]) << 16;
 }
-__device__ __forceinline__ void store_words(bf16* to, const uint32_t (&w)[4], bool aligned) {
-  if (aligned) return __stcs(reinterpret_cast<uint4*>(to), make_uint4(w[0], w[1], w[2], w[3]));
-  auto* halves = reinterpret_cast<uint16_t*>(to);
+template <bool kAligned>
+__device__ __forceinline__ void store_words(bf16* to, const Words& words, int parts) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) halves[i] = static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2));
+  for (int part = 0; part < kColumns / 32; ++part, to += 32) {
+    const uint32_t(&w)[4] = words[part];
+    if (part >= parts) continue;
+    if constexpr (kAligned) {
+      __stcs(reinterpret_cast<uint4*>(to), make_uint4(w[0], w[1], w[2], w[3]));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(w[i / 2] >> 16 * (i % 2));
+    }
+  }
 }
 
 __device__ __forceinline__ unsigned block_of_pair() {
@@ -105,10 +121,11 @@ __device__ __forceinline__ void bring_near(const void* p) { asm volatile("prefet
 
 #endif
 
+template <Before kBefore, bool kAligned>
 __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __grid_constant__ Job job) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
-  if (job.fine && job.begin >= *job.counted) return;
+  if (kBefore == Before::fine && job.begin >= *job.counted) return;
   const bool last = job.last || job.end >= *job.counted;
   // Descriptors hold 18 bits of an address: without those that say which block of a pair it belongs to.
   const uint32_t shared = shared_address(memory) & 0x3ffff;
@@ -186,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __gri
         if (lane < kPair) arrive_in(static_cast<unsigned>(lane), stages.empty + at % kStages);
       };
       // What will be read is brought near.
-      if (job.reads) {
+      if (kBefore != Before::nothing) {
         const int line = static_cast<int>(threadIdx.x) % 128;
 #pragma unroll
         for (int i = 0; i < kClasses / 64; ++i) {
@@ -205,82 +222,99 @@ __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __gri
       }
       __syncwarp();
       if (lane == 0) arrive(turn + (1 - group));
+
+      // This lane has rows 8 and 56 apart by turns.
+      constexpr int kRows = kClasses / 32;
+      const int parts = (job.columns - column_tile * kColumns) / 32;  // none in the second block of the last pair
+      const int first_row = first_class + warp_row + lane / 4;
+      bf16* first_words = job.dweight + first_row * job.stride + column_tile * kColumns + lane % 4 * 8;
+      uint8_t* first_exponent = job.exponents + int64_t{first_row} * job.column_tiles + column_tile;
+      const auto row_at = [](int r) { return r / 2 * 64 + r % 2 * 8; };
+      const auto inside = [&](int r) { return first_row + row_at(r) < job.classes && parts > 0; };
+      const auto words_at = [&](int r) { return first_words + row_at(r) * job.stride; };
+      const auto exponent_at = [&](int r) { return first_exponent + row_at(r) * job.column_tiles; };
       wait_for_products<0>();
       release(use - 1);
-
-      // Of 32 columns of a row this lane has 8; its rows are 8 and 56 apart by turns.
-      constexpr int kRows = kClasses / 32, kParts = kColumns / 32;
-      const int parts = (job.columns - column_tile * kColumns) / 32;
-      if (parts <= 0) return;  // the second block of the last pair
-      int row = first_class + warp_row + lane / 4;
-      bf16* words_at = job.dweight + row * job.stride + column_tile * kColumns + lane % 4 * 8;
-      uint8_t* exponent_at = job.exponents + int64_t{row} * job.column_tiles + column_tile;
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const auto value = [&](int j, int e) -> float& { return sum[r / 2][j][r % 2 * 2 + e]; };
-        uint32_t words[kParts][4] = {}, exponent = FineScale::kLow;
-        const auto word = [&](int j) -> uint32_t& { return words[j / 4][j % 4]; };
-        if (job.reads && row < job.classes) {
-          if (job.fine) exponent = *exponent_at;
+      for (int pair = 0; pair < kRows; pair += 2) {
+        Words words[2];
+        uint32_t exponents[2];
+        if constexpr (kBefore != Before::nothing) {
 #pragma unroll
-          for (int part = 0; part < kParts; ++part) {
-            if (part >= parts) break;
-            load_words(words[part], words_at + 32 * part, job.aligned);
+          for (int i = 0; i < 2; ++i) {
+            const int r = pair + i;
+            if (kBefore == Before::fine) exponents[i] = inside(r) ? *exponent_at(r) : FineScale::kLow;
+            load_words<kAligned>(words[i], words_at(r), inside(r) ? parts : 0);
           }
         }
-        if (job.fine) {
-          const float factor = FineScale::to_f32(exponent);
 #pragma unroll
-          for (int j = 0; j < kColumns / 8; ++j) {
-            const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&word(j)));
-            value(j, 0) = fmaf(two.x, factor, value(j, 0));
-            value(j, 1) = fmaf(two.y, factor, value(j, 1));
-          }
-        } else if (job.reads) {
+        for (int i = 0; i < 2; ++i) {
+          const int r = pair + i;
+          const auto value = [&](int j, int e) -> float& { return sum[pair / 2][j][i * 2 + e]; };
+          const auto word = [&](int j) -> uint32_t& { return words[i][j / 4][j % 4]; };
+          if constexpr (kBefore == Before::fine) {
+            const float factor = FineScale::to_f32(exponents[i]);
 #pragma unroll
-          for (int j = 0; j < kColumns / 8; ++j) {
-            if (j % 4 == 0) exchange(words[j / 4]);
-            value(j, 0) += __uint_as_float(word(j) << 16);
-            value(j, 1) += __uint_as_float(word(j) & 0xffff0000u);
+            for (int j = 0; j < kColumns / 8; ++j) {
+              const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&word(j)));
+              value(j, 0) = fmaf(two.x, factor, value(j, 0));
+              value(j, 1) = fmaf(two.y, factor, value(j, 1));
+            }
+          } else if constexpr (kBefore == Before::bf16) {
+#pragma unroll
+            for (int j = 0; j < kColumns / 8; ++j) {
+              if (j % 4 == 0) exchange(words[i][j / 4]);
+              value(j, 0) += __uint_as_float(word(j) << 16);
+              value(j, 1) += __uint_as_float(word(j) & 0xffff0000u);
+            }
           }
+          if (last) {
+#pragma unroll
+            for (int j = 0; j < kColumns / 8; ++j) {
+              word(j) = pack_two<bf16>(value(j, 0), value(j, 1));
+              if (j % 4 == 3) exchange(words[i][j / 4]);
+            }
+          } else {
+            float largest = 0.0f;
+#pragma unroll
+            for (int j = 0; j < kColumns / 8; ++j) {
+              largest = fmaxf(largest, fmaxf(fabsf(value(j, 0)), fabsf(value(j, 1))));
+            }
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+            const uint32_t exponent = FineScale::exponent_of(largest);
+            const float factor = FineScale::to_f16(exponent);
+            if (lane % 4 == 0 && inside(r)) *exponent_at(r) = static_cast<uint8_t>(exponent);
+#pragma unroll
+            for (int j = 0; j < kColumns / 8; ++j) word(j) = pack_two<f16>(value(j, 0) * factor, value(j, 1) * factor);
+          }
+          if (inside(r)) store_words<kAligned>(words_at(r), words[i], parts);
         }
-        if (last) {
-#pragma unroll
-          for (int j = 0; j < kColumns / 8; ++j) {
-            word(j) = pack_two<bf16>(value(j, 0), value(j, 1));
-            if (j % 4 == 3) exchange(words[j / 4]);
-          }
-        } else {
-          float largest = 0.0f;
-#pragma unroll
-          for (int j = 0; j < kColumns / 8; ++j) {
-            largest = fmaxf(largest, fmaxf(fabsf(value(j, 0)), fabsf(value(j, 1))));
-          }
-          largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-          largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-          exponent = FineScale::exponent_of(largest);
-          const float factor = FineScale::to_f16(exponent);
-#pragma unroll
-          for (int j = 0; j < kColumns / 8; ++j) word(j) = pack_two<f16>(value(j, 0) * factor, value(j, 1) * factor);
-        }
-        if (row < job.classes) {
-          if (!last && lane % 4 == 0) *exponent_at = static_cast<uint8_t>(exponent);
-#pragma unroll
-          for (int part = 0; part < kParts; ++part) {
-            if (part >= parts) break;
-            store_words(words_at + 32 * part, words[part], job.aligned);
-          }
-        }
-        const int next = r % 2 == 0 ? 8 : 56;
-        row += next;
-        words_at += next * job.stride;
-        exponent_at += next * job.column_tiles;
       }
     });
   }
   __syncwarp();
   meet_pair();  // what one of the pair still sends to the other must find it there
 #endif
+}
+
+template <Before kBefore, bool kAligned>
+void launch(const Context& ctx, const Job& job) {
+  constexpr auto kKernel = add_to_dweight_kernel<kBefore, kAligned>;
+  allow_shared<kKernel>(ctx.device, kWhere);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {kPair, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kPair);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = stream_of(ctx);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const unsigned clusters = resident_clusters(kKernel, ctx.device, config);
+  config.gridDim = dim3(kPair * static_cast<unsigned>(std::min<int64_t>(job.tiles, clusters)));
+  check(cudaLaunchKernelEx(&config, kKernel, job), kWhere);
 }
 
 #ifdef TIGON_SM90A
@@ -311,28 +345,20 @@ void add_to_dweight(const Context& ctx, const DweightChunk& chunk) {
           .column_tiles = static_cast<int>(column_tiles),
           .column_pairs = static_cast<int>(column_pairs),
           .tiles = static_cast<int>(divide_up(classes, kClasses) * column_pairs),
-          .reads = !chunk.first || chunk.accumulate,
-          .fine = !chunk.first,
-          .last = chunk.last,
-          .aligned = rows_aligned(chunk.dweight)};
+          .last = chunk.last};
   if (!map_panels(chunk.dlogits, kTokens / kPair, job.dlogits) || !map_panels(chunk.x, kTokens, job.x)) {
     throw Error(ErrorCode::internal, {.where = kWhere, .what = "the copy engine cannot see the tensors"});
   }
-  constexpr auto kKernel = add_to_dweight_kernel;
-  allow_shared<kKernel>(ctx.device, kWhere);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {kPair, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(kPair);
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = kSharedBytes;
-  config.stream = stream_of(ctx);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  const unsigned clusters = resident_clusters(kKernel, ctx.device, config);
-  config.gridDim = dim3(kPair * static_cast<unsigned>(std::min<int64_t>(job.tiles, clusters)));
-  check(cudaLaunchKernelEx(&config, kKernel, job), kWhere);
+  const auto with_before = [&]<bool kAligned>(std::bool_constant<kAligned>) {
+    if (!chunk.first) return launch<Before::fine, kAligned>(ctx, job);
+    if (chunk.accumulate) return launch<Before::bf16, kAligned>(ctx, job);
+    launch<Before::nothing, kAligned>(ctx, job);
+  };
+  if (rows_aligned(chunk.dweight)) {
+    with_before(std::true_type{});
+  } else {
+    with_before(std::false_type{});
+  }
 }
 
 }  // namespace tigon::cuda
