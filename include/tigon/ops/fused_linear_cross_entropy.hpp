@@ -29,10 +29,11 @@ int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64
 // and are those of the reduced loss (the sum with reduction none), times dloss if that is given. Inputs are only read,
 // so a second call gives the same result. dweight is summed in f32 whatever its type; on a GPU, where that would take
 // memory beside a 16-bit dweight, sums over chunks stand in its own: in bf16 on Hopper finer than it, elsewhere rounded
-// over a few chunks (three in bf16, eight in f16), beyond which f32 is worth its memory. On a GPU, and on a CPU that
-// multiplies bf16 natively, the gradient over the logits is rounded to x's type before the products; on a CPU not for
-// an f32 dweight. On a GPU chunks past the last token that counts are skipped there. Recorded in a CUDA graph, more
-// than one chunk leaves conditional nodes in it: such a graph cannot be cloned or become part of another.
+// over a few chunks (two in bf16, eight in f16 and in the lean walk), beyond which f32 is worth its memory. On a GPU,
+// and on a CPU that multiplies bf16 natively, the gradient over the logits is rounded to x's type before the products;
+// on a CPU not for an f32 dweight. On a GPU chunks past the last token that counts are skipped there. Recorded in a
+// CUDA graph, more than one chunk leaves conditional nodes in it: such a graph cannot be cloned or become part of
+// another.
 struct FusedLinearCrossEntropyForward {
   Tensor x{};             // [tokens, hidden]
   Tensor weight{};        // [V, hidden]

@@ -189,7 +189,7 @@ class Walk {
   // bf16 these roundings are most of its error; in f16 that of dlogits is, whose small ones lose bits. Where memory
   // comes first, so do a few roundings more.
   bool sums_dweight_apart() const {
-    const int64_t few = args_.dweight.dtype == DType::f16 || args_.chunk.lean ? 8 : 3;
+    const int64_t few = args_.dweight.dtype == DType::f16 || args_.chunk.lean ? 8 : 2;
     return args_.dweight && args_.dweight.dtype != DType::f32 && !keeps_fine_sums() && divide_up(tokens_, chunk_) > few;
   }
   // What the budget has room for, evened out over the vocabulary, in whole tiles.
