@@ -326,8 +326,9 @@ constexpr bool kBuilt = false;
 }  // namespace
 
 bool dweight_sums_fit(const Context& ctx, const Tensor& dweight) {
+  constexpr int64_t kMost = INT32_MAX / 2;  // numbers of rows and columns are ints in the kernel
   return kBuilt && device_numbers(ctx.device).capability == 90 && dweight.dtype == DType::bf16 &&
-         dweight.elements() > 0 && dweight.sizes[0] <= INT32_MAX / 2 && dweight.sizes[1] % 32 == 0;
+         dweight.elements() > 0 && dweight.sizes[0] <= kMost && dweight.sizes[1] <= kMost && dweight.sizes[1] % 32 == 0;
 }
 
 void add_to_dweight(const Context& ctx, const DweightChunk& chunk) {
