@@ -10,6 +10,7 @@
 #include "tigon/memory/arena.hpp"
 #include "tigon/ops/attention.hpp"
 #include "tigon/ops/device_memory.hpp"
+#include "tigon/ops/fused_linear_cross_entropy.hpp"
 #include "tigon/ops/rmsnorm.hpp"
 #include "train/small_model.hpp"
 
@@ -69,6 +70,34 @@ TEST_F(AssumedGpu, ScratchDoesNotDependOnAddresses) {
     EXPECT_EQ(scratch(4096), scratch(0));
     EXPECT_EQ(scratch(4096 + 2), scratch(0));
   }
+}
+
+// What it takes beside its gradients, however many chunks add to a bf16 dweight.
+TEST_F(AssumedGpu, TheLossStaysWithinItsBudget) {
+  const auto mebibytes = [](int64_t tokens, int64_t hidden, ops::ChunkRule chunk) {
+    constexpr int64_t kVocab = 128256;
+    Ledger ledger;
+    MeasureArena measure(ledger);
+    const Context ctx{.device = assumed_gpu(), .memory = &measure};
+    const auto tensor = [&](DType dtype, std::initializer_list<int64_t> sizes) {
+      return Tensor::contiguous(nullptr, dtype, sizes, assumed_gpu());
+    };
+    const Tensor x = tensor(DType::bf16, {tokens, hidden}), weight = tensor(DType::bf16, {kVocab, hidden});
+    ops::fused_linear_cross_entropy_forward(ctx, {.x = x,
+                                                  .weight = weight,
+                                                  .target = tensor(DType::i64, {tokens}),
+                                                  .chunk = chunk,
+                                                  .out = {.loss = tensor(DType::f32, {1})},
+                                                  .dx = x,
+                                                  .dweight = weight});
+    return static_cast<double>(ledger.peak_bytes()) / (1 << 20);
+  };
+  EXPECT_LE(mebibytes(4096, 2048, {}), 264);
+  EXPECT_LE(mebibytes(8192, 2048, {}), 264);
+  EXPECT_LE(mebibytes(32768, 2048, {}), 528);
+  EXPECT_LE(mebibytes(4096, 4096, {}), 528);
+  EXPECT_LE(mebibytes(8192, 4096, {}), 528);
+  EXPECT_LE(mebibytes(8192, 4096, {.lean = true}), 100);
 }
 
 TEST_F(AssumedGpu, TheLossTakesWhatIsFreeAnyway) {
