@@ -53,9 +53,10 @@ def linear_cross_entropy(
     require them (in backward with reduction "none", and in f16), ignored tokens cost nothing, and under autocast types are
     those of torch.nn.functional.linear.
 
-    accum_dtype: torch.float32 keeps the gradients of weight and bias in f32 until they are complete; sums are f32 in any
-    case. use_token_scaling: multiplies each token's loss by the probability of its target, as a constant; costs another
-    product. chunk: None, "lean", tokens at a time, or a tigon.ops.Chunk.
+    accum_dtype: torch.float32 keeps the gradients of weight and bias in f32 until they are complete; without it a 16-bit
+    gradient of weight is about as exact as one product would make it. use_token_scaling: multiplies each token's loss by
+    the probability of its target, as a constant; costs another product. chunk: None, "lean", tokens at a time, or a
+    tigon.ops.Chunk.
     """
     check_target("linear_cross_entropy", target, input)
     x, weight, bias = _cast_like_linear(input, weight, bias)
