@@ -458,16 +458,11 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
 
 // All but the addresses, which are not known when scratch is booked.
 bool layout_fits(const Context& ctx, const ops::AttentionBackward& args) {
-#ifdef TIGON_SM90A
-  constexpr bool kBuilt = true;
-#else
-  constexpr bool kBuilt = false;
-#endif
   const auto strides_aligned = [](auto... tensors) {
     ((tensors.data = nullptr), ...);
     return rows_aligned(tensors...);
   };
-  return kBuilt && device_numbers(ctx.device).capability == 90 && mma_fits(args) && args.q.elements() > 0 &&
+  return has_warpgroup_products(ctx.device) && mma_fits(args) && args.q.elements() > 0 &&
          strides_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
 }
 

@@ -3,7 +3,7 @@
 // A grid of pairs of thread blocks that stays. Both blocks of a pair have the same 192 classes, each 128 columns of its
 // own: one thread asks the copy engine for what the operands hold of the next tokens, of dlogits for half of them,
 // which both blocks are given. Two warpgroups take such tiles by turns: while one adds its sums to what stands in
-// memory, the other's products run. Smaller tiles would read more than the cache between the multiprocessors gives.
+// memory, the other's products run. Smaller tiles were slower, and larger ones by both together too.
 #include "backend/cuda/buffers.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/dweight_sums.hpp"
@@ -317,18 +317,12 @@ void launch(const Context& ctx, const Job& job) {
   check(cudaLaunchKernelEx(&config, kKernel, job), kWhere);
 }
 
-#ifdef TIGON_SM90A
-constexpr bool kBuilt = true;
-#else
-constexpr bool kBuilt = false;
-#endif
-
 }  // namespace
 
 bool dweight_sums_fit(const Context& ctx, const Tensor& dweight) {
   constexpr int64_t kMost = INT32_MAX / 2;  // numbers of rows and columns are ints in the kernel
-  return kBuilt && device_numbers(ctx.device).capability == 90 && dweight.dtype == DType::bf16 &&
-         dweight.elements() > 0 && dweight.sizes[0] <= kMost && dweight.sizes[1] <= kMost && dweight.sizes[1] % 32 == 0;
+  return has_warpgroup_products(ctx.device) && dweight.dtype == DType::bf16 && dweight.elements() > 0 &&
+         dweight.sizes[0] <= kMost && dweight.sizes[1] <= kMost && dweight.sizes[1] % 32 == 0;
 }
 
 void add_to_dweight(const Context& ctx, const DweightChunk& chunk) {
@@ -348,7 +342,9 @@ void add_to_dweight(const Context& ctx, const DweightChunk& chunk) {
           .tiles = static_cast<int>(divide_up(classes, kClasses) * column_pairs),
           .last = chunk.last};
   if (!map_panels(chunk.dlogits, kTokens / kPair, job.dlogits) || !map_panels(chunk.x, kTokens, job.x)) {
-    throw Error(ErrorCode::internal, {.where = kWhere, .what = "the copy engine cannot see the tensors"});
+    throw Error(ErrorCode::internal, {.where = kWhere,
+                                      .what = "the driver gave no map of the tensors for the copy engine",
+                                      .fix = "Update the NVIDIA driver, or ask for an f32 dweight, which takes none."});
   }
   const auto with_before = [&]<bool kAligned>(std::bool_constant<kAligned>) {
     if (!chunk.first) return launch<Before::fine, kAligned>(ctx, job);

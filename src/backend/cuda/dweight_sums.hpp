@@ -20,7 +20,7 @@ struct DweightChunk {
   bool accumulate = false;       // the first chunk adds to what is there, in bf16
   bool first = false;
   bool last = false;
-  // Where the device knows how many tokens count: tokens from `begin` up to `end` are this chunk's. One that has none
+  // How many tokens count, which the device knows; those from `begin` up to `end` are this chunk's. One that has none
   // is left out, and the one that has the last of them is the last.
   const int64_t* counted = nullptr;
   int64_t begin = 0, end = 0;

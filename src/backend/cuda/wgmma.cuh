@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "backend/cuda/barrier.cuh"
+#include "backend/cuda/launch.cuh"
 #include "tigon/core/half.hpp"
 
 // Tensor cores by a warpgroup, four warps (sm_90a): 64 rows × N columns at a time, asynchronously, with the right
@@ -14,6 +15,15 @@
 // A sum is held as mma.cuh holds it, warp w the rows 16·w and on: sums side by side, packed to 16 bits, are the left
 // operand of the next product.
 namespace tigon::cuda {
+
+// Whether there is code for them, and the device runs it: it is Hopper's alone, not that of chips after it.
+inline bool has_warpgroup_products(Device device) {
+#ifdef TIGON_SM90A
+  return device_numbers(device).capability == 90;
+#else
+  return (void)device, false;
+#endif
+}
 
 // Registers given from warpgroups that only ask for copies to those that compute.
 template <int kRegisters>
