@@ -13,8 +13,8 @@ import sys
 
 import tigon
 import torch
-from cases import SHAPES, make_case
-from compare import FEWEST_PAIRS, row_milliseconds, run
+from cases import SHAPES, make_case, run_calls
+from compare import FEWEST_PAIRS, row_milliseconds
 from tigon.ops._chunk import Chunk
 from tigon.ops._loss import loss_options
 
@@ -52,13 +52,13 @@ def main():
         case = make_case("linear_cross_entropy", shape, "cuda", "bfloat16", {})
         x, weight = case.inputs
         target = torch.randint(weight.shape[0], x.shape[:1], device="cuda")
-        function = case.functions["tigon"]
+        calls, function = case.calls(1), case.functions["tigon"]
         for _ in range(2):
-            run(case, function)
+            run_calls(calls, function)
         native_row_milliseconds(x, weight, target, 2)
         rows = [
             (
-                row_milliseconds(case, function, FEWEST_PAIRS),
+                row_milliseconds(calls, function, FEWEST_PAIRS),
                 native_row_milliseconds(x, weight, target, FEWEST_PAIRS),
             )
             for _ in range(args.rounds)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import tigon
 import torch
 import torch.nn.functional as F
+from torch.autograd.graph import _engine_run_backward
 
 # Shapes of each op: tiny for the host's cost, small for a CPU or a smoke test, large as the reports of Tigon's kernels.
 SHAPES = {
@@ -58,11 +59,36 @@ CASES = [
 
 @dataclass
 class Case:
-    """One op at one shape: differentiable inputs, upstream gradients, and what each provider calls for a list of results."""
+    """One op at one shape: differentiable inputs, upstream gradients, and of each provider a function of the inputs that
+    returns a list of results."""
 
     inputs: list
     upstream: list
     functions: dict = field(default_factory=dict)
+
+    def calls(self, count):
+        """So many pairs of inputs and upstream gradients, each in memory of its own, for run_calls."""
+
+        def copy():
+            inputs = [t.detach().clone().requires_grad_() for t in self.inputs]
+            return inputs, [t.clone() for t in self.upstream]
+
+        return [(self.inputs, self.upstream), *(copy() for _ in range(count - 1))]
+
+
+def run_calls(calls, function):
+    """The forwards of all calls, then one backward, as in a model."""
+    results, upstream = [], []
+    for inputs, gradients in calls:
+        results += function(*inputs)
+        upstream += gradients
+    # Without the checks of torch.autograd.backward, which a model pays once for its one loss.
+    _engine_run_backward(
+        tuple(results), tuple(upstream), False, False, (), allow_unreachable=True, accumulate_grad=True
+    )
+    for inputs, _ in calls:
+        for leaf in inputs:
+            leaf.grad = None
 
 
 def available_peers(device):
@@ -102,34 +128,35 @@ class _Maker:
     def rms_norm(self, sizes, liger):
         x, w = self.leaf(*sizes), self.leaf(sizes[1], scale=0.3, mean=1.0)
         case = Case([x, w], [self.random(*sizes)])
-        case.functions["tigon"] = lambda: [tigon.ops.rms_norm(x, w, 1e-5)]
-        case.functions["eager"] = lambda: [F.rms_norm(x, (sizes[1],), w, 1e-5)]
+        case.functions["tigon"] = lambda x, w: [tigon.ops.rms_norm(x, w, 1e-5)]
+        case.functions["eager"] = lambda x, w: [F.rms_norm(x, (sizes[1],), w, 1e-5)]
         if liger:
-            case.functions["liger"] = lambda: [liger.LigerRMSNormFunction.apply(x, w, 1e-5, 0.0, "llama", False)]
+            function = liger.LigerRMSNormFunction.apply
+            case.functions["liger"] = lambda x, w: [function(x, w, 1e-5, 0.0, "llama", False)]
         return case
 
     def fused_add_rms_norm(self, sizes, liger):
         x, r, w = self.leaf(*sizes), self.leaf(*sizes), self.leaf(sizes[1], scale=0.3, mean=1.0)
         case = Case([x, r, w], [self.random(*sizes), self.random(*sizes)])
 
-        def eager():
+        def eager(x, r, w):
             total = x + r
             return F.rms_norm(total, (sizes[1],), w, 1e-5), total
 
-        case.functions["tigon"] = lambda: tigon.ops.fused_add_rms_norm(x, r, w, 1e-5)
+        case.functions["tigon"] = lambda x, r, w: tigon.ops.fused_add_rms_norm(x, r, w, 1e-5)
         case.functions["eager"] = eager
         if liger:
             function = liger.LigerFusedAddRMSNormFunction.apply
-            case.functions["liger"] = lambda: function(x, r, w, 1e-5, 0.0, "llama", False)
+            case.functions["liger"] = lambda x, r, w: function(x, r, w, 1e-5, 0.0, "llama", False)
         return case
 
     def layer_norm(self, sizes, liger):
         x, w, b = self.leaf(*sizes), self.leaf(sizes[1], scale=0.3, mean=1.0), self.leaf(sizes[1])
         case = Case([x, w, b], [self.random(*sizes)])
-        case.functions["tigon"] = lambda: [tigon.ops.layer_norm(x, w, b, 1e-5)]
-        case.functions["eager"] = lambda: [F.layer_norm(x, (sizes[1],), w, b, 1e-5)]
+        case.functions["tigon"] = lambda x, w, b: [tigon.ops.layer_norm(x, w, b, 1e-5)]
+        case.functions["eager"] = lambda x, w, b: [F.layer_norm(x, (sizes[1],), w, b, 1e-5)]
         if liger:
-            case.functions["liger"] = lambda: [liger.LigerLayerNormFunction.apply(x, w, b, 1e-5)]
+            case.functions["liger"] = lambda x, w, b: [liger.LigerLayerNormFunction.apply(x, w, b, 1e-5)]
         return case
 
     def rope(self, sizes, liger):
@@ -144,25 +171,25 @@ class _Maker:
             first, second = x.chunk(2, dim=-1)
             return torch.cat((-second, first), dim=-1)
 
-        def eager():
+        def eager(q, k):
             qt, kt, c, s = q.transpose(1, 2), k.transpose(1, 2), cos[:, None], sin[:, None]
             return qt * c + half(qt) * s, kt * c + half(kt) * s
 
         case = Case([q, k], [self.random(batch, heads, seq, d), self.random(batch, kv_heads, seq, d)])
-        case.functions["tigon"] = lambda: tigon.ops.rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+        case.functions["tigon"] = lambda q, k: tigon.ops.rope(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
         case.functions["eager"] = eager
         if liger:
             function = liger.LigerRopeFunction.apply
-            case.functions["liger"] = lambda: function(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+            case.functions["liger"] = lambda q, k: function(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
         return case
 
     def gated(self, sizes, ours, eager, liger):
         a, b = self.leaf(*sizes), self.leaf(*sizes)
         case = Case([a, b], [self.random(*sizes)])
-        case.functions["tigon"] = lambda: [ours(a, b)]
-        case.functions["eager"] = lambda: [eager(a) * b]
+        case.functions["tigon"] = lambda a, b: [ours(a, b)]
+        case.functions["eager"] = lambda a, b: [eager(a) * b]
         if liger:
-            case.functions["liger"] = lambda: [liger.apply(a, b)]
+            case.functions["liger"] = lambda a, b: [liger.apply(a, b)]
         return case
 
     def swiglu(self, sizes, liger):
@@ -182,24 +209,27 @@ class _Maker:
         case = Case([x, gate, up, down], [self.random(tokens, hidden)])
 
         def mlp(product):
-            return [F.linear(product(F.linear(x, gate), F.linear(x, up)), down)]
+            return lambda x, gate, up, down: [F.linear(product(F.linear(x, gate), F.linear(x, up)), down)]
 
-        case.functions["tigon"] = lambda: [tigon.ops.swiglu_linear(F.linear(x, gate), F.linear(x, up), down)]
-        case.functions["eager"] = lambda: mlp(lambda a, b: F.silu(a) * b)
+        def ours(x, gate, up, down):
+            return [tigon.ops.swiglu_linear(F.linear(x, gate), F.linear(x, up), down)]
+
+        case.functions["tigon"] = ours
+        case.functions["eager"] = mlp(lambda a, b: F.silu(a) * b)
         if liger:
-            case.functions["liger"] = lambda: mlp(liger.LigerSiLUMulFunction.apply)
+            case.functions["liger"] = mlp(liger.LigerSiLUMulFunction.apply)
         return case
 
     def cross_entropy(self, sizes, liger):
         x, target = self.leaf(*sizes), self.targets(*sizes)
         case = Case([x], [torch.ones((), device=self.device)])
-        case.functions["tigon"] = lambda: [tigon.ops.cross_entropy(x, target)]
-        case.functions["eager"] = lambda: [F.cross_entropy(x, target)]
+        case.functions["tigon"] = lambda x: [tigon.ops.cross_entropy(x, target)]
+        case.functions["eager"] = lambda x: [F.cross_entropy(x, target)]
         if liger:
             function = liger.LigerCrossEntropyFunction.apply
             # Liger writes the gradient over the logits, so its values are wrong from the second pair on; its time is not.
             options = (None, -100, 0.0, 0.0, "mean", None, False, False, False)
-            case.functions["liger"] = lambda: [function(x, target, *options)[0]]
+            case.functions["liger"] = lambda x: [function(x, target, *options)[0]]
         return case
 
     def linear_cross_entropy(self, sizes, liger):
@@ -210,9 +240,9 @@ class _Maker:
             self.targets(tokens, classes),
         )
         case = Case([x, w], [torch.ones((), device=self.device)])
-        case.functions["tigon"] = lambda: [tigon.ops.linear_cross_entropy(x, w, target)]
-        case.functions["eager"] = lambda: [F.cross_entropy(F.linear(x, w), target)]
+        case.functions["tigon"] = lambda x, w: [tigon.ops.linear_cross_entropy(x, w, target)]
+        case.functions["eager"] = lambda x, w: [F.cross_entropy(F.linear(x, w), target)]
         if liger:
             function = liger.LigerFusedLinearCrossEntropyFunction.apply
-            case.functions["liger"] = lambda: [function(x, w, target)[0]]
+            case.functions["liger"] = lambda x, w: [function(x, w, target)[0]]
         return case

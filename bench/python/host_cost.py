@@ -3,7 +3,7 @@
 
     bench/python/host_cost.py [--device cuda] [--iterations 2000] [--ops rms_norm swiglu …] [--profile rms_norm]
 
-As in a model, one backward serves many calls: each of BATCH calls has leaves of its own. On a GPU they are only launched,
+As in a model, one backward serves many calls: BATCH of them, each with leaves of its own. On a GPU they are only launched,
 and waited for between the repeats; on a CPU one thread runs, and the tiny kernels are in the figures. Medians of the repeats;
 PyTorch eager and Liger (where it can be imported) run the same shapes. The last line is what torch itself takes for any
 function of two inputs whose gradients are written in Python.
@@ -17,8 +17,7 @@ import statistics
 import time
 
 import torch
-from cases import CASES, Case, available_peers, make_case
-from torch.autograd.graph import _engine_run_backward
+from cases import CASES, Case, available_peers, make_case, run_calls
 
 REPEATS = 7
 BATCH = 16
@@ -40,43 +39,31 @@ class Nothing(torch.autograd.Function):
 
 def nothing(device):
     x, weight = torch.randn(4, 64, device=device).requires_grad_(), torch.randn(64, device=device).requires_grad_()
-    return Case([x, weight], [torch.randn_like(x)], {"nothing": lambda: [Nothing.apply(x, weight)]})
+    return Case([x, weight], [torch.randn_like(x)], {"nothing": lambda x, weight: [Nothing.apply(x, weight)]})
 
 
-def run_batch(cases, provider):
-    results, upstream, leaves = [], [], []
-    for case in cases:
-        results += case.functions[provider]()
-        upstream += case.upstream
-        leaves += case.inputs
-    # Without the checks of torch.autograd.backward, which a model pays once for its one loss.
-    _engine_run_backward(
-        tuple(results), tuple(upstream), False, False, (), allow_unreachable=True, accumulate_grad=True
-    )
-    for leaf in leaves:
-        leaf.grad = None
-
-
-def microseconds(cases, provider, iterations, synchronize):
+def microseconds(case, provider, iterations, synchronize):
+    calls, function = case.calls(BATCH), case.functions[provider]
     figures = []
     gc.disable()
     for repeat in range(REPEATS + 1):
         synchronize()
         start = time.perf_counter()
         for _ in range(iterations):
-            run_batch(cases, provider)
+            run_calls(calls, function)
         if repeat > 0:  # the first warms up
             figures.append((time.perf_counter() - start) / (iterations * BATCH) * 1e6)
     gc.enable()
     return statistics.median(figures)
 
 
-def profile(cases, iterations):
-    run_batch(cases, "tigon")
+def profile(case, iterations):
+    calls, function = case.calls(BATCH), case.functions["tigon"]
+    run_calls(calls, function)
     profiler = cProfile.Profile()
     profiler.enable()
     for _ in range(iterations):
-        run_batch(cases, "tigon")
+        run_calls(calls, function)
     profiler.disable()
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
@@ -93,25 +80,20 @@ def main():
     synchronize = torch.cuda.synchronize if args.device == "cuda" else lambda: None
     peers = available_peers(args.device)
 
-    def batch(op):
-        return [make_case(op, "tiny", args.device, args.dtype, peers) for _ in range(BATCH)]
-
     if args.profile:
-        profile(batch(args.profile), args.iterations)
+        profile(make_case(args.profile, "tiny", args.device, args.dtype, peers), args.iterations)
         return
     providers = ["tigon", "eager", *peers]
     print(f"host µs of a forward + backward pair, {args.device}, {args.dtype}, torch {torch.__version__}\n")
     print("| op | " + " | ".join(providers) + " |\n|---" + "|---" * len(providers) + "|")
     for op in args.ops:
-        cases = batch(op)
+        case = make_case(op, "tiny", args.device, args.dtype, peers)
         cells = [
-            f"{microseconds(cases, provider, args.iterations, synchronize):.1f}"
-            if provider in cases[0].functions
-            else "–"
+            f"{microseconds(case, provider, args.iterations, synchronize):.1f}" if provider in case.functions else "–"
             for provider in providers
         ]
         print(f"| {op} | " + " | ".join(cells) + " |", flush=True)
-    floor = microseconds([nothing(args.device) for _ in range(BATCH)], "nothing", args.iterations, synchronize)
+    floor = microseconds(nothing(args.device), "nothing", args.iterations, synchronize)
     print(f"\na function in Python that computes nothing: {floor:.1f}")
 
 

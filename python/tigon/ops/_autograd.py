@@ -62,6 +62,7 @@ class FirstOrderFunction(torch.autograd.Function):
         """``apply`` without what it does for torch.func transforms, which never get here (_route.py). ``name`` is the op's,
         for what grad_fn shows."""
         cls.__name__ = cls.__qualname__ = f"tigon_{name}"
-        node = cls._backward_cls
+        node: Any = cls._backward_cls
         node.__name__ = node.__qualname__ = f"tigon_{name}Backward"
+        node.apply = cls.backward  # torch's own would ask each time whether there is a vjp instead
         return cast(Callable[..., Any], super(torch.autograd.Function, cls).apply)  # type: ignore[misc]

@@ -1,5 +1,6 @@
 """Makes an op with gradients out of its two kernels: direct in plain eager code, through torch.library elsewhere."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 
 from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
 from tigon.ops._library import Kernel, register
-from tigon.ops._route import is_plain_call, is_recorded
+from tigon.ops._route import RECORDED, WATCHED, route
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +27,13 @@ class Recipe:
     """How many of forward's outputs the caller sees; the others are saved."""
     save: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], None]
     """(ctx, inputs, outputs): what backward needs."""
-    gradients: Callable[[Any, tuple[Any, ...], Kernel], Gradients]
-    """(ctx, upstream gradients of the results, backward kernel or its operator) -> a gradient per input."""
+    gradients: Callable[[Kernel, Any, tuple[Any, ...]], Gradients]
+    """(backward kernel or its operator, ctx, upstream gradients of the results) -> a gradient per input."""
 
 
 def differentiable(recipe: Recipe) -> Callable[..., Any]:
     """The op as a function of forward's inputs; returns its results, as a tuple where there are several."""
-    name, forward, backward, results = recipe.name, recipe.forward, recipe.backward, recipe.results
+    name, forward, results = recipe.name, recipe.forward, recipe.results
     save, gradients, tensors = recipe.save, recipe.gradients, recipe.tensors
 
     class Eager(FirstOrderFunction):
@@ -42,30 +43,25 @@ def differentiable(recipe: Recipe) -> Callable[..., Any]:
             save(ctx, inputs, output)
             return output[0] if results == 1 else output[:results]
 
-        @staticmethod
-        @first_order_only(name)
-        def backward(ctx: Any, upstream: Gradients) -> Gradients:
-            return gradients(ctx, upstream, backward)
+        backward = staticmethod(first_order_only(name)(functools.partial(gradients, recipe.backward)))
 
     apply = Eager.call(name)
 
     forward_operator = register(name, recipe.schema, forward)
-    backward_operator = register(f"{name}_backward", recipe.backward_schema, backward)
+    backward_operator = register(f"{name}_backward", recipe.backward_schema, recipe.backward)
 
     def watched_gradients(ctx: Any, *upstream: Any) -> Gradients:
-        given = gradients(ctx, upstream[:results], backward_operator)
+        given = gradients(backward_operator, ctx, upstream[:results])
         # What was not asked for comes back from an operator as an empty tensor.
         return tuple(g if needed else None for g, needed in zip(given, ctx.needs_input_grad, strict=True))
 
     torch.library.register_autograd(f"tigon::{name}", watched_gradients, setup_context=save)
 
     def call(*inputs: Any) -> Any:
-        if not is_plain_call(name, inputs[:tensors]):
-            output = forward_operator(*inputs)
-        elif is_recorded(inputs[:tensors]):
+        way = route(name, inputs[:tensors])
+        if way == RECORDED:
             return apply(*inputs)
-        else:
-            output = forward(*inputs)
+        output = forward_operator(*inputs) if way == WATCHED else forward(*inputs)
         return output[0] if results == 1 else output[:results]
 
     return call

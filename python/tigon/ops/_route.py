@@ -17,30 +17,32 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_grad_enabled = torch.is_grad_enabled
 
 
-def is_plain_call(op: str, tensors: tuple[torch.Tensor | None, ...]) -> bool:
-    """Whether the kernel may be called directly; raises where neither way works."""
+# How a call goes on.
+WATCHED, RECORDED, DIRECT = range(3)
+
+
+def route(op: str, tensors: tuple[torch.Tensor | None, ...]) -> int:
+    """WATCHED: to the operator. RECORDED: to the kernel, and autograd has to know of it, also of forward-mode derivatives,
+    which it will refuse. DIRECT: to the kernel alone. Raises where none of them works."""
     if _is_compiling() or _tracing_state() is not None:
-        return False
+        return WATCHED
     if _are_transforms_active():
         raise NotImplementedError(
             f"tigon.ops.{op} does not work under torch.func transforms (vmap, grad, jvp, jacrev, …). Batch by leading "
             "dimensions instead of vmap, and take gradients by torch.autograd (backward, torch.autograd.grad)."
         )
     if _dispatch_modes() != 0:
-        return False
-    for t in tensors:  # noqa: SIM110 - half the time of all(…)
-        if t is not None and (type(t) not in _PLAIN_TYPES or t.is_meta):
-            return False
-    return True
+        return WATCHED
+    requires_grad = False
+    for t in tensors:
+        if t is not None:
+            if type(t) not in _PLAIN_TYPES or t.is_meta:
+                return WATCHED
+            requires_grad = requires_grad or t.requires_grad
+    recorded = (requires_grad and _is_grad_enabled()) or forward_ad._current_level >= 0
+    return RECORDED if recorded else DIRECT
 
 
-def is_recorded(tensors: tuple[torch.Tensor | None, ...]) -> bool:
-    """Whether autograd has to know of a plain call. Also for forward-mode derivatives, which it will refuse."""
-    if forward_ad._current_level >= 0:
-        return True
-    if not _is_grad_enabled():
-        return False
-    for t in tensors:  # noqa: SIM110 - half the time of any(…)
-        if t is not None and t.requires_grad:
-            return True
-    return False
+def is_plain_call(op: str, tensors: tuple[torch.Tensor | None, ...]) -> bool:
+    """Whether the kernel may be called directly."""
+    return route(op, tensors) != WATCHED

@@ -147,7 +147,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     ctx.save_for_backward(logits, target, weight, output[4])
 
 
-def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
+def _gradients(backward: Any, ctx: Any, upstream: tuple[Any, ...]) -> Gradients:
     nothing = (None,) * (3 + len(ctx.options) + len(ctx.reported))
     if ctx.overwritten:
         raise RuntimeError(

@@ -68,7 +68,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     ctx.save_for_backward(residual_out, weight, rstd)
 
 
-def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
+def _gradients(backward: Any, ctx: Any, upstream: tuple[Any, ...]) -> Gradients:
     dy, dresidual_out = upstream
     if dy is None:  # only the sum was used
         return dresidual_out, dresidual_out, None, None, None, None

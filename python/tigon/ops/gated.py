@@ -68,7 +68,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
 
 
-def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
+def _gradients(backward: Any, ctx: Any, upstream: tuple[Any, ...]) -> Gradients:
     options = ctx.options
     return *backward(upstream[0], *ctx.saved_tensors, *options), *(None,) * len(options)
 

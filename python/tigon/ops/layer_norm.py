@@ -61,7 +61,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     ctx.save_for_backward(x, weight, mean, rstd, bias)
 
 
-def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
+def _gradients(backward: Any, ctx: Any, upstream: tuple[Any, ...]) -> Gradients:
     x, weight, mean, rstd, bias = ctx.saved_tensors
     need_dx, need_dweight, need_dbias, _ = ctx.needs_input_grad
     like = bias if need_dbias else None

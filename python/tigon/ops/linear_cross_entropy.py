@@ -23,7 +23,7 @@ from tigon.ops._loss import (
     loss_options,
     mark_outputs,
 )
-from tigon.ops._route import is_plain_call, is_recorded
+from tigon.ops._route import RECORDED, WATCHED, route
 from tigon.ops._scale import scale_, scaled
 from tigon.ops._tensors import as_parameter, autocast_dtype, empty_rows, statistic_dtype
 
@@ -116,12 +116,12 @@ def _target_probability(
 def _call(
     tensors: tuple[torch.Tensor | None, ...], settings: tuple[Any, ...], reported: Reported, needs: tuple[bool, ...]
 ) -> Gradients:
-    if not is_plain_call("linear_cross_entropy", tensors):
-        return _forward_operator(*tensors, *settings, *reported, *needs)
-    if not is_recorded(tensors):
-        return _forward(*tensors, *settings, *reported, *needs)
-    outputs: Gradients = _apply(*tensors, settings, reported, needs)
-    return outputs
+    way = route("linear_cross_entropy", tensors)
+    if way == RECORDED:
+        outputs: Gradients = _apply(*tensors, settings, reported, needs)
+        return outputs
+    forward = _forward_operator if way == WATCHED else _forward
+    return forward(*tensors, *settings, *reported, *needs)
 
 
 def _empty_gradients(

@@ -143,7 +143,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     ctx.save_for_backward(cos, sin, positions)
 
 
-def _gradients(ctx: Any, upstream: tuple[Any, ...], backward: Any) -> Gradients:
+def _gradients(backward: Any, ctx: Any, upstream: tuple[Any, ...]) -> Gradients:
     need_q, need_k, *_ = ctx.needs_input_grad
     dq, dk = upstream[0] if need_q else None, upstream[1] if need_k else None
     if dq is None and dk is None:
