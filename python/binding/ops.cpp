@@ -119,6 +119,21 @@ Op geglu_backward() {
   return op<Args, tigon_geglu_backward, tigon_geglu_backward_scratch>("geglu_backward", defaults, fields);
 }
 
+Op linear_forward() {
+  using Args = tigon_linear_forward_args;
+  static const Args defaults = TIGON_LINEAR_FORWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, x), TIGON_IN(2, weight), TIGON_OUT(2, y)};
+  return op<Args, tigon_linear_forward, tigon_linear_forward_scratch>("linear_forward", defaults, fields);
+}
+
+Op linear_backward() {
+  using Args = tigon_linear_backward_args;
+  static const Args defaults = TIGON_LINEAR_BACKWARD_INIT;
+  static const Field fields[] = {TIGON_IN(2, dy), TIGON_IN(2, x), TIGON_IN(2, weight), TIGON_OUT(2, dx),
+                                 TIGON_OUT(2, dweight)};
+  return op<Args, tigon_linear_backward, tigon_linear_backward_scratch>("linear_backward", defaults, fields);
+}
+
 // The options of a loss, in the order of python/tigon/ops/_loss.py.
 #define TIGON_LOSS_OPTIONS                                                                            \
   TIGON_INT64(options.ignore_index), TIGON_REAL(options.label_smoothing), TIGON_REAL(options.z_loss), \
@@ -199,6 +214,8 @@ std::span<const Op> ops() {
       swiglu_backward(),
       geglu_forward(),
       geglu_backward(),
+      linear_forward(),
+      linear_backward(),
       cross_entropy_forward(),
       cross_entropy_backward(),
       fused_linear_cross_entropy<tigon_fused_linear_cross_entropy_forward,

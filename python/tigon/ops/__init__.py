@@ -11,6 +11,7 @@ from tigon.ops.fused_add_rms_norm import fused_add_rms_norm
 from tigon.ops.gated import geglu, swiglu
 from tigon.ops.gated_linear import geglu_linear, swiglu_linear
 from tigon.ops.layer_norm import layer_norm
+from tigon.ops.linear import linear
 from tigon.ops.linear_cross_entropy import linear_cross_entropy
 from tigon.ops.rms_norm import rms_norm
 from tigon.ops.rope import rope
@@ -23,6 +24,7 @@ __all__ = [
     "geglu",
     "geglu_linear",
     "layer_norm",
+    "linear",
     "linear_cross_entropy",
     "rms_norm",
     "rope",

@@ -48,3 +48,8 @@ def empty_statistic(x: torch.Tensor) -> torch.Tensor:
     """One value per row of x, as [tokens]."""
     # Not Size.numel(), which makes a number of a size that torch.compile holds open, and so a graph per batch.
     return x.new_empty(math.prod(x.shape[:-1]), dtype=statistic_dtype(x))
+
+
+def rows(t: torch.Tensor) -> torch.Tensor:
+    """t as a matrix: its leading dimensions merged, or one row."""
+    return t if t.dim() == 2 else t.flatten(0, -2) if t.dim() > 2 else t[None]

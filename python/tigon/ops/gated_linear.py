@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from tigon import _native
 from tigon.ops._autograd import FirstOrderFunction, Gradients, first_order_only
 from tigon.ops._ownership import ONE_VARIABLE, holders
+from tigon.ops._product import multiply, multiply_across, multiply_back
 from tigon.ops._route import is_plain_call
-from tigon.ops._tensors import autocast_dtype, empty_rows, require_shape
+from tigon.ops._tensors import autocast_dtype, empty_rows, require_shape, rows
 from tigon.ops.gated import geglu, gelu_number, swiglu
 
 _SMALLEST_TILE_BYTES = 16 << 20  # below, launches would take longer than the products
@@ -75,7 +76,7 @@ def _gated_linear(
     a, b = (a, b) if b is not None else _halves(a.detach(), None)
     c = empty_rows(a)
     gate.forward(a, b, c)
-    torch.mm(_rows(c), weight.detach().t(), out=_rows(y.detach()))
+    multiply(rows(c), weight.detach(), rows(y.detach()))
     return y
 
 
@@ -88,10 +89,6 @@ def _halves(a: torch.Tensor, b: torch.Tensor | None) -> tuple[torch.Tensor, torc
         return a, b
     a, b = a.chunk(2, dim=-1)
     return a, b
-
-
-def _rows(t: torch.Tensor) -> torch.Tensor:
-    return t if t.dim() == 2 else t.flatten(0, -2) if t.dim() > 2 else t[None]
 
 
 class _GatedLinear(FirstOrderFunction):
@@ -139,7 +136,7 @@ def _compute_gradients(
     dweight: torch.Tensor | None,
 ) -> None:
     """Writes da, db and dweight, a tile of features at a time: each is whole in itself, and dc never is."""
-    dy = _rows(dy)
+    dy = rows(dy)
     a, b = _halves(a, b)
     da, db = _halves(da, db)
     features = weight.shape[1]
@@ -147,11 +144,11 @@ def _compute_gradients(
     for start in range(0, features, width):
         tile = start, min(width, features - start)
         dc = dy.new_empty((dy.shape[0], tile[1]))
-        torch.mm(dy, _columns(weight, tile), out=dc)  # out: of dy's type also where backward runs under autocast
+        multiply_back(dy, _columns(weight, tile), dc)  # of dy's type also where backward runs under autocast
         c = None if dweight is None else dc  # which is of no more use then
         gate.backward(dc, *(_columns(t, tile) for t in (a, b, da, db)), c)
         if dweight is not None:
-            torch.mm(dy.t(), dc, out=_columns(dweight, tile))
+            multiply_across(dy, dc, _columns(dweight, tile))
 
 
 def _columns(t: torch.Tensor, tile: tuple[int, int]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""act(gate)·up, and the projection after it, with the modules of a Hugging Face model."""
+"""act(gate)·up, and the projections around it, with the modules of a Hugging Face model."""
 
 from typing import Any, cast
 
@@ -32,19 +32,24 @@ def gated(activation: nn.Module | Gate, gate: torch.Tensor, up: torch.Tensor) ->
     return _call(kind[0], gate, up, *kind[1:])
 
 
-def gated_projection(
-    activation: nn.Module | Gate, gate: torch.Tensor, up: torch.Tensor | None, down: nn.Module
+def gated_mlp(
+    activation: nn.Module | Gate, x: torch.Tensor, gate: nn.Module, up: nn.Module | None, down: nn.Module
 ) -> torch.Tensor:
-    """down(activation(gate)·up), in one op where ``down`` is a product and nothing else, which takes less memory.
+    """down(activation(gate(x))·up(x)); or up is None and gate(x) has both side by side.
 
-    gate, up: [..., features]; or up is None and gate has both side by side.
+    With ``down`` in one op with the activation where it is a product and nothing else, which takes less memory.
     """
+    a, b = _project(gate, x), None if up is None else _project(up, x)
     kind = _gate(activation)
     if kind is not None and _is_product(down):
-        return _call(f"{kind[0]}_linear", gate, up, down.weight, *kind[1:])
-    if up is None:
-        gate, up = gate.chunk(2, dim=-1)
-    return cast(torch.Tensor, down(gated(activation, gate, up)))
+        return _call(f"{kind[0]}_linear", a, b, down.weight, *kind[1:])
+    if b is None:
+        a, b = a.chunk(2, dim=-1)
+    return cast(torch.Tensor, down(gated(activation, a, b)))
+
+
+def _project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return _call("linear", x, layer.weight) if _is_product(layer) else cast(torch.Tensor, layer(x))
 
 
 def _gate(activation: nn.Module | Gate) -> Gate | None:

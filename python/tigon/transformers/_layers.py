@@ -7,7 +7,7 @@ import torch
 
 from tigon import ops
 from tigon.transformers._families import Norm
-from tigon.transformers._gated import gated, gated_projection
+from tigon.transformers._gated import gated, gated_mlp
 
 
 def norm_forward(norm: Norm) -> Callable[..., torch.Tensor]:
@@ -21,11 +21,11 @@ def norm_forward(norm: Norm) -> Callable[..., torch.Tensor]:
 
 
 def _separate_mlp(self: Any, x: torch.Tensor) -> torch.Tensor:
-    return gated_projection(self.act_fn, self.gate_proj(x), self.up_proj(x), self.down_proj)
+    return gated_mlp(self.act_fn, x, self.gate_proj, self.up_proj, self.down_proj)
 
 
 def _packed_mlp(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
-    return gated_projection(self.activation_fn, self.gate_up_proj(hidden_states), None, self.down_proj)
+    return gated_mlp(self.activation_fn, hidden_states, self.gate_up_proj, None, self.down_proj)
 
 
 def _experts_gate(self: Any, gate_up_out: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import torch
 
-from tigon.transformers._gated import GEGLU, GEGLU_EXACT, gated_projection
+from tigon.transformers._gated import GEGLU, GEGLU_EXACT, gated_mlp
 from tigon.transformers._mlp import GatedMLP, configured_activation
 
 
@@ -14,4 +14,4 @@ class TigonGEGLUMLP(GatedMLP):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate = GEGLU_EXACT if configured_activation(self.config) == "gelu" else GEGLU
-        return gated_projection(gate, self.gate_proj(x), self.up_proj(x), self.down_proj)
+        return gated_mlp(gate, x, self.gate_proj, self.up_proj, self.down_proj)

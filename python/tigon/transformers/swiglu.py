@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from tigon.transformers._gated import SWIGLU, gated_projection
+from tigon.transformers._gated import SWIGLU, gated_mlp
 from tigon.transformers._mlp import GatedMLP, configured_activation
 
 
@@ -22,4 +22,4 @@ class TigonSwiGLUMLP(GatedMLP):
             )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return gated_projection(SWIGLU, self.gate_proj(x), self.up_proj(x), self.down_proj)
+        return gated_mlp(SWIGLU, x, self.gate_proj, self.up_proj, self.down_proj)
