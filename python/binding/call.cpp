@@ -2,6 +2,7 @@
 #include <cstring>
 #include <vector>
 
+#include "huge_pages.hpp"
 #include "op.hpp"
 #include "torch_link.hpp"
 
@@ -27,6 +28,23 @@ struct Gathered {
   std::vector<Ref> copies;
 };
 
+// From the first element to the end of the last.
+int64_t extent_bytes(const tigon_tensor& t) {
+  int64_t last = 0;
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.sizes[d] == 0) return 0;
+    last += (t.sizes[d] - 1) * t.strides[d];
+  }
+  switch (t.dtype) {
+    case TIGON_U8: return last + 1;
+    case TIGON_BF16:
+    case TIGON_F16: return (last + 1) * 2;
+    case TIGON_F64:
+    case TIGON_I64: return (last + 1) * 8;
+    default: return (last + 1) * 4;
+  }
+}
+
 bool fill_tensor(const Field& field, PyObject* value, char* slot, Gathered* gathered) {
   if (value == Py_None) return true;  // the defaults have it absent
   TensorView view;
@@ -40,6 +58,7 @@ bool fill_tensor(const Field& field, PyObject* value, char* slot, Gathered* gath
                  device_name(gathered->place), gathered->place.index);
     return false;
   }
+  if (field.use.written && view.place.device == TIGON_CPU) want_huge_pages(view.tensor.data, extent_bytes(view.tensor));
   std::memcpy(slot, &view.tensor, sizeof(view.tensor));
   return true;
 }
@@ -103,6 +122,7 @@ class Scratch {
     // Python's way also where the other has failed: it knows how torch says that memory is short.
     if (context->scratch == nullptr) context->scratch = by_python(bytes, cuda ? index : -1);
     context->scratch_bytes = bytes;
+    if (!cuda) want_huge_pages(context->scratch, bytes);
     return context->scratch != nullptr;
   }
 

@@ -150,3 +150,10 @@ def test_refusals(device):
         tigon.ops.rms_norm.__globals__["_native"].rmsnorm_forward([1.0], None, None, None, 1e-6, 0.0, 0)
     with pytest.raises(NotImplementedError, match=r"'x' is of torch\.complex64"):
         tigon.ops.rms_norm(x.to(torch.complex64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_large_results(dtype):
+    """Of which huge pages are asked for, whatever lies around them."""
+    x, w = torch.randn(6000, 1024).to(dtype).requires_grad_(), torch.randn(1024).to(dtype).requires_grad_()
+    comparing.check_against_f64(tigon.ops.rms_norm, references.rms_norm, [x, w], grad_units=64)
