@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 const fs::path kRoot = TIGON_SOURCE_DIR;
 
 // A room of the house: the folders it lives in, the rooms whose headers it may include besides its own, and the
-// third-party headers that it and nobody else may include (dlfcn.h has two: who opens the plug-in, who opens cuDNN).
+// third-party headers that it and nobody else may include. Two have two: dlfcn.h, for who opens the plug-in and who
+// opens cuDNN; sys/mman.h, for who maps memory and who has torch's to write to.
 struct Room {
   std::vector<std::string> folders;
   std::set<std::string> sees;
@@ -39,7 +40,7 @@ const std::map<std::string, Room> kRooms = {
     {"storage", {{"include/tigon/storage", "src/storage"}, {"core", "json"}, {}}},
     {"train", {{"include/tigon/train", "src/train"}, {"core", "memory", "op headers", "json", "model", "storage"}, {}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {}}},
-    {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h"}}},
+    {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h", "sys/mman.h"}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {}}},
     {"profile", {{"bench/profile"}, {}, {"cupti"}}},
     {"app", {{"apps/tigon"}, {"core", "memory", "op headers", "model", "storage", "train", "bench"}, {"CLI/"}}},
