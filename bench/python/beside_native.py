@@ -14,24 +14,20 @@ import sys
 import tigon
 import torch
 from cases import SHAPES, make_case, run_calls
-from compare import FEWEST_PAIRS, row_milliseconds
+from compare import FEWEST_PAIRS
+from gpu_row import row_milliseconds
 from tigon.ops._chunk import Chunk
 from tigon.ops._loss import loss_options
 
 OPTIONS = loss_options(-100, 0.0, 0.0, None, "mean")
 
 
-def native_row_milliseconds(x, weight, target, calls):
+def kernels_alone(x, weight, target):
     forward = sys.modules["tigon.ops.linear_cross_entropy"]._forward
     tensors = (x.detach(), weight.detach(), None, target, None, None)
     rule = Chunk()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        forward(*tensors, *OPTIONS, rule.tokens, rule.budget_bytes, rule.lean, False, *(False,) * 3, True, True, False)
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / calls
+    settings = (*OPTIONS, rule.tokens, rule.budget_bytes, rule.lean, False)
+    return lambda: forward(*tensors, *settings, *(False,) * 3, True, True, False)
 
 
 def main():
@@ -53,16 +49,10 @@ def main():
         x, weight = case.inputs
         target = torch.randint(weight.shape[0], x.shape[:1], device="cuda")
         calls, function = case.calls(1), case.functions["tigon"]
-        for _ in range(2):
-            run_calls(calls, function)
-        native_row_milliseconds(x, weight, target, 2)
-        rows = [
-            (
-                row_milliseconds(calls, function, FEWEST_PAIRS),
-                native_row_milliseconds(x, weight, target, FEWEST_PAIRS),
-            )
-            for _ in range(args.rounds)
-        ]
+        kinds = (lambda calls=calls, function=function: run_calls(calls, function)), kernels_alone(x, weight, target)
+        for step in kinds:
+            row_milliseconds(step, 2)
+        rows = [[row_milliseconds(step, FEWEST_PAIRS) for step in kinds] for _ in range(args.rounds)]
         ours, native = (statistics.median(column) for column in zip(*rows, strict=True))
         share = statistics.median(a / b for a, b in rows)
         write(f"| {shape} | {ours:.2f} | {native:.2f} | {share:.3f} |")

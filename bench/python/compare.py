@@ -19,22 +19,16 @@ import time
 
 import torch
 from cases import CASES, SHAPES, available_peers, make_case, run_calls
+from gpu_row import row_milliseconds
 
 ROW_MILLISECONDS = 20
 FEWEST_PAIRS, MOST_PAIRS = 5, 100
 MOST_CALLS, CALLS_BYTES = 8, 2**30
 
 
-def row_milliseconds(calls, function, backwards):
-    """Of one pair of forward and backward, in a row of them that nothing waits between, as in training: the longer of the
-    host's and the GPU's time. The tensors of one pair are larger than L2."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(backwards):
-        run_calls(calls, function)
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / (backwards * len(calls))
+def pair_milliseconds(calls, function, backwards):
+    """Of one pair of forward and backward. The tensors of one pair are larger than L2."""
+    return row_milliseconds(lambda: run_calls(calls, function), backwards) / len(calls)
 
 
 def clock_milliseconds(calls, function):
@@ -64,13 +58,13 @@ class Provider:
             run_calls(self.calls, self.function)
         if device == "cuda":
             # Rows long enough that the host's first, slower pairs do not show.
-            pairs = ROW_MILLISECONDS / row_milliseconds(self.calls, self.function, FEWEST_PAIRS)
+            pairs = ROW_MILLISECONDS / pair_milliseconds(self.calls, self.function, FEWEST_PAIRS)
             self.backwards = round(min(max(pairs, FEWEST_PAIRS), MOST_PAIRS) / len(self.calls)) or 1
 
     def measure(self):
         if self.device == "cuda":
-            row_milliseconds(self.calls, self.function, self.backwards)
-            self.times.append(row_milliseconds(self.calls, self.function, self.backwards))
+            pair_milliseconds(self.calls, self.function, self.backwards)
+            self.times.append(pair_milliseconds(self.calls, self.function, self.backwards))
         else:
             self.times.append(clock_milliseconds(self.calls, self.function))
 
@@ -108,7 +102,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"])
-    parser.add_argument("--shapes", default=None, help="tiny, small or large; unset: large on a GPU, small elsewhere")
+    parser.add_argument(
+        "--shapes",
+        default=None,
+        help="tiny, small or large (unset: large on a GPU, small elsewhere), or one, as 4096x2048",
+    )
     parser.add_argument("--ops", nargs="*", default=list(CASES))
     parser.add_argument("--repeats", type=int, default=5, help="rounds of all providers")
     parser.add_argument(
@@ -134,7 +132,7 @@ def main():
     write(f"forward + backward, {dtype}, {where}, torch {torch.__version__}, median of {args.repeats} rounds\n")
     write("| op | shape | " + " | ".join(names) + " |\n|---|---" + "|---" * len(names) + "|")
     for op in args.ops:
-        for shape in SHAPES[op][shapes]:
+        for shape in SHAPES[op].get(shapes, [shapes]):
 
             def make(op=op, shape=shape):
                 return make_case(op, shape, args.device, dtype, peers)

@@ -11,21 +11,12 @@ import argparse
 import statistics
 
 import torch
+from gpu_row import row_milliseconds
 from tigon import _native
 
 ROW_MILLISECONDS = 15
 ROUNDS = 4
 LLAMA_1B = ["8192x2048", "2048x8192", "2048x2048", "512x2048"]
-
-
-def row_milliseconds(product, runs):
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(runs):
-        product()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / runs
 
 
 def milliseconds(products):

@@ -14,7 +14,7 @@ namespace tigon::python {
 inline void want_huge_pages(void* data, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr int64_t kLeast = int64_t{8} << 20;
-  constexpr uintptr_t kPage = 4096;
+  constexpr uintptr_t kPage = 65536;  // a multiple of every kernel's
   if (data == nullptr || bytes < kLeast) return;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / kPage * kPage;

@@ -5,6 +5,7 @@ import tigon
 import torch
 import torch.nn.functional as F
 from comparing import LAYOUTS, check_against_f64
+from torch._subclasses import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 
@@ -16,9 +17,19 @@ def size(request, monkeypatch):
         monkeypatch.setattr(sys.modules["tigon.ops.linear"], "may_be_ours", lambda x, out: True)
 
 
+@pytest.fixture
+def large(request, size):
+    return request.node.callspec.params["size"] == "as large products"
+
+
 def leaves(device, dtype, tokens=(2, 5), inputs=24, outputs=40):
     x, weight = torch.randn(*tokens, inputs, device=device), torch.randn(outputs, inputs, device=device) * 0.2
     return [t.to(dtype).requires_grad_() for t in (x, weight)]
+
+
+def test_large_products_are_the_packages(large, device):
+    node = tigon.ops.linear(*leaves(device, torch.bfloat16)).grad_fn.name()
+    assert ("tigon_linear" in node) == large
 
 
 def test_values_and_gradients(device, dtype):
@@ -86,3 +97,18 @@ def test_compiles_whole(device):
     inputs = leaves(device, torch.bfloat16)
     compiled = torch.compile(tigon.ops.linear, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(*inputs), F.linear(*inputs))
+
+
+def test_what_is_large(monkeypatch):
+    monkeypatch.undo()  # of the fixture: the real limit
+    may_be_ours = sys.modules["tigon.ops._product"].may_be_ours
+
+    def activations(*leading, dtype=torch.bfloat16, device="cuda"):
+        return torch.empty(*leading, 2048, dtype=dtype, device=device)
+
+    with FakeTensorMode():
+        assert may_be_ours(activations(8, 8192), 8)
+        assert may_be_ours(activations(2, 8192), 8192)
+        assert not may_be_ours(activations(8192), 8192)
+        assert not may_be_ours(activations(8, 8192, dtype=torch.float32), 8192)
+        assert not may_be_ours(activations(8, 8192, device="cpu"), 8192)
