@@ -78,10 +78,14 @@ OpTable add_rmsnorm_table() {
   for (const auto& [tokens, hidden] : {std::pair{1, 1}, {1, 17}, {3, 64}, {17, 1}, {33, 100}, {70, 2049}}) {
     table.test_cases.push_back(add_rmsnorm_case(tokens, hidden, {}, ""));
   }
-  table.test_cases.push_back(add_rmsnorm_case(9, 48, {.casting = gemma, .offset = 1.0}, "gemma offset 1"));
-  table.test_cases.push_back(add_rmsnorm_case(9, 48, {.casting = none}, "casting none"));
-  table.test_cases.push_back(add_rmsnorm_case(9, 48, {.weight = false}, "no weight"));
-  table.test_cases.push_back(add_rmsnorm_case(9, 48, {.upstream = false}, "no dresidual_out"));
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("add_rmsnorm", text, 2, help);
+    return {add_rmsnorm_case(n[0], n[1], {.casting = gemma, .offset = 1.0}, "gemma offset 1"),
+            add_rmsnorm_case(n[0], n[1], {.casting = none}, "casting none"),
+            add_rmsnorm_case(n[0], n[1], {.weight = false}, "no weight"),
+            add_rmsnorm_case(n[0], n[1], {.upstream = false}, "no dresidual_out")};
+  };
+  table.test_options_at("9x48");
   return table;
 }
 

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "op_case.hpp"
 #include "tigon/core/error.hpp"
 
@@ -97,10 +99,14 @@ OpTable attention_table() {
                                   {1, 34, 2, 2, 128}}) {
     table.test_cases.push_back(attention_case(n, true, 0.0, ""));
   }
-  table.test_cases.push_back(attention_case({2, 140, 4, 2, 8}, false, 0.0, "not causal"));
-  table.test_cases.push_back(attention_case({1, 34, 2, 1, 64}, false, 0.0, "not causal"));
-  table.test_cases.push_back(attention_case({1, 33, 2, 1, 8}, true, 0.2, "scale 0.2"));
-  table.test_cases.push_back(attention_case({1, 20, 2, 1, 64}, true, -0.1, "scale -0.1"));
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("attention", text, 5, help);
+    const AttentionSizes sizes{n[0], n[1], n[2], n[3], n[4]};
+    const double usual = 1.0 / std::sqrt(static_cast<double>(sizes.dim));
+    return {attention_case(sizes, false, 0.0, "not causal"), attention_case(sizes, true, 0.6 * usual, "small scale"),
+            attention_case(sizes, true, -0.8 * usual, "negative scale")};
+  };
+  for (const char* shape : {"2x140x4x2x8", "1x34x2x1x64"}) table.test_options_at(shape);
   return table;
 }
 

@@ -100,23 +100,9 @@ OpCase cross_entropy_case(int64_t tokens, int64_t vocab, const CrossEntropyFlags
   return c;
 }
 
-}  // namespace
-
-OpTable cross_entropy_table() {
+std::vector<CrossEntropyFlags> every_flag() {
   using enum ops::Reduction;
-  OpTable table{.op = "cross_entropy", .shape_help = "NxV[:in_place]", .bench_shapes = {"4096x32000", "1024x128256"}};
-  table.make = [help = table.shape_help](const std::string& text) {
-    const bool in_place = text.ends_with(kInPlace);
-    const std::string numbers = in_place ? text.substr(0, text.size() - kInPlace.size()) : text;
-    const auto n = parse_shape("cross_entropy", numbers, 2, help);
-    OpCase c = cross_entropy_case(n[0], n[1], {.in_place = in_place});
-    if (in_place) c.shape += kInPlace;
-    return c;
-  };
-  for (const auto& [tokens, vocab] : {std::pair{1, 1}, {1, 17}, {5, 1}, {3, 64}, {33, 100}, {6, 2500}}) {
-    table.test_cases.push_back(cross_entropy_case(tokens, vocab, {}));
-  }
-  const CrossEntropyFlags flags[] = {
+  return {
       {.text = "some ignored", .ignored = 0.4},
       {.text = "all ignored", .ignored = 1.0, .reports = true},
       {.text = "all ignored, sum", .options = {.reduction = sum}, .ignored = 1.0},
@@ -149,7 +135,30 @@ OpTable cross_entropy_table() {
        .token_scale = true,
        .reports = true},
   };
-  for (const CrossEntropyFlags& f : flags) table.test_cases.push_back(cross_entropy_case(19, 77, f));
+}
+
+}  // namespace
+
+OpTable cross_entropy_table() {
+  OpTable table{.op = "cross_entropy", .shape_help = "NxV[:in_place]", .bench_shapes = {"4096x32000", "1024x128256"}};
+  table.make = [help = table.shape_help](const std::string& text) {
+    const bool in_place = text.ends_with(kInPlace);
+    const std::string numbers = in_place ? text.substr(0, text.size() - kInPlace.size()) : text;
+    const auto n = parse_shape("cross_entropy", numbers, 2, help);
+    OpCase c = cross_entropy_case(n[0], n[1], {.in_place = in_place});
+    if (in_place) c.shape += kInPlace;
+    return c;
+  };
+  for (const auto& [tokens, vocab] : {std::pair{1, 1}, {1, 17}, {5, 1}, {3, 64}, {33, 100}, {6, 2500}}) {
+    table.test_cases.push_back(cross_entropy_case(tokens, vocab, {}));
+  }
+  table.every_option = [help = table.shape_help](const std::string& text) {
+    const auto n = parse_shape("cross_entropy", text, 2, help);
+    std::vector<OpCase> cases;
+    for (const CrossEntropyFlags& f : every_flag()) cases.push_back(cross_entropy_case(n[0], n[1], f));
+    return cases;
+  };
+  table.test_options_at("19x77");
   return table;
 }
 

@@ -33,11 +33,15 @@ OpTable embedding_table() {
     return embedding_case(n[0], n[1], n[2], 1.0, "");
   };
   table.test_cases = {
-      embedding_case(1, 1, 1, 1.0, ""),         embedding_case(7, 3, 17, 1.0, ""),
-      embedding_case(40, 1000, 64, 1.0, ""),    embedding_case(100, 1, 5, 1.0, "one row"),
-      embedding_case(9, 50, 1, 1.0, ""),        embedding_case(33, 21, 2050, 1.0, ""),
-      embedding_case(12, 10, 48, 6.5, "scale"),
+      embedding_case(1, 1, 1, 1.0, ""),      embedding_case(7, 3, 17, 1.0, ""),
+      embedding_case(40, 1000, 64, 1.0, ""), embedding_case(100, 1, 5, 1.0, "one row"),
+      embedding_case(9, 50, 1, 1.0, ""),     embedding_case(33, 21, 2050, 1.0, ""),
   };
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("embedding", text, 3, help);
+    return {embedding_case(n[0], n[1], n[2], 6.5, "scale")};
+  };
+  table.test_options_at("12x10x48");
   return table;
 }
 

@@ -139,35 +139,15 @@ OpCase case_from(const std::string& text, const std::string& help) {
   return c;
 }
 
-}  // namespace
-
-OpTable fused_linear_cross_entropy_table() {
+// What makes sense at any size.
+std::vector<Flags> every_flag() {
   using enum ops::Reduction;
-  OpTable table{.op = "fused_linear_cross_entropy",
-                .shape_help = "NxHxV[:lean|:liger|:chunk=N|:f32dw|:ignored=SHARE]",
-                .bench_shapes = {"1024x768x32000", "512x2048x128256"}};
-  table.make = [help = table.shape_help](const std::string& text) { return case_from(text, help); };
-  for (const auto& [tokens, hidden, vocab] : {std::tuple{1, 1, 1}, {1, 5, 17}, {5, 3, 1}, {3, 16, 64}, {33, 20, 100}}) {
-    table.test_cases.push_back(flce_case(tokens, hidden, vocab, {}));
-  }
-  const Flags flags[] = {
-      {.text = "chunks of 4", .chunk = {.tokens = 4}},
-      {.text = "chunks of 1, bias", .chunk = {.tokens = 1}, .bias = true},
-      {.text = "budget", .chunk = {.budget_bytes = 2000}, .ignored = 0.2},
-      {.text = "liger's chunks", .chunk = {.liger = true}, .ignored = 0.2},
+  return {
       {.text = "some ignored", .ignored = 0.4},
-      {.text = "some ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 0.4, .bias = true},
       {.text = "all ignored", .ignored = 1.0, .bias = true, .reports = true},
-      {.text = "all ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 1.0, .bias = true, .reports = true},
-      {.text = "f32 dweight, chunks of 4", .chunk = {.tokens = 4}, .ignored = 0.2, .wide_dweight = true},
       {.text = "lean", .chunk = {.lean = true}, .ignored = 0.2},
-      {.text = "lean, panels of 4 x 10, bias",
-       .chunk = {.tokens = 4, .budget_bytes = 160, .lean = true},
-       .ignored = 0.2,
-       .bias = true},
       {.text = "sum", .options = {.reduction = sum}, .ignored = 0.2},
       {.text = "none", .options = {.reduction = none}, .ignored = 0.2},
-      {.text = "none, chunks of 4", .options = {.reduction = none}, .chunk = {.tokens = 4}, .ignored = 0.2},
       {.text = "smoothing", .options = {.label_smoothing = 0.1}, .ignored = 0.2},
       {.text = "z-loss", .options = {.z_loss = 0.01}, .ignored = 0.2},
       {.text = "softcap", .options = {.softcap = 3.0}, .ignored = 0.2},
@@ -175,6 +155,46 @@ OpTable fused_linear_cross_entropy_table() {
       {.text = "class weights", .ignored = 0.2, .class_weight = true},
       {.text = "token scale", .ignored = 0.2, .token_scale = true},
       {.text = "reports", .options = {.z_loss = 0.01}, .ignored = 0.2, .reports = true},
+      {.text = "everything",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
+       .ignored = 0.2,
+       .bias = true,
+       .class_weight = true,
+       .token_scale = true},
+      {.text = "everything, none",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0, .reduction = none},
+       .ignored = 0.2,
+       .bias = true,
+       .class_weight = true,
+       .token_scale = true,
+       .reports = true},
+      {.text = "everything, lean",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
+       .chunk = {.lean = true},
+       .ignored = 0.2,
+       .bias = true,
+       .class_weight = true,
+       .token_scale = true,
+       .reports = true},
+  };
+}
+
+// Chunks and panels as small as the small cases.
+std::vector<Flags> small_chunks() {
+  using enum ops::Reduction;
+  return {
+      {.text = "chunks of 4", .chunk = {.tokens = 4}},
+      {.text = "chunks of 1, bias", .chunk = {.tokens = 1}, .bias = true},
+      {.text = "budget", .chunk = {.budget_bytes = 2000}, .ignored = 0.2},
+      {.text = "liger's chunks", .chunk = {.liger = true}, .ignored = 0.2},
+      {.text = "some ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 0.4, .bias = true},
+      {.text = "all ignored, chunks of 4", .chunk = {.tokens = 4}, .ignored = 1.0, .bias = true, .reports = true},
+      {.text = "f32 dweight, chunks of 4", .chunk = {.tokens = 4}, .ignored = 0.2, .wide_dweight = true},
+      {.text = "lean, panels of 4 x 10, bias",
+       .chunk = {.tokens = 4, .budget_bytes = 160, .lean = true},
+       .ignored = 0.2,
+       .bias = true},
+      {.text = "none, chunks of 4", .options = {.reduction = none}, .chunk = {.tokens = 4}, .ignored = 0.2},
       {.text = "everything, chunks of 5",
        .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
        .chunk = {.tokens = 5},
@@ -199,7 +219,26 @@ OpTable fused_linear_cross_entropy_table() {
        .token_scale = true,
        .reports = true},
   };
-  for (const Flags& f : flags) table.test_cases.push_back(flce_case(19, 12, 77, f));
+}
+
+}  // namespace
+
+OpTable fused_linear_cross_entropy_table() {
+  OpTable table{.op = "fused_linear_cross_entropy",
+                .shape_help = "NxHxV[:lean|:liger|:chunk=N|:f32dw|:ignored=SHARE]",
+                .bench_shapes = {"1024x768x32000", "512x2048x128256"}};
+  table.make = [help = table.shape_help](const std::string& text) { return case_from(text, help); };
+  for (const auto& [tokens, hidden, vocab] : {std::tuple{1, 1, 1}, {1, 5, 17}, {5, 3, 1}, {3, 16, 64}, {33, 20, 100}}) {
+    table.test_cases.push_back(flce_case(tokens, hidden, vocab, {}));
+  }
+  table.every_option = [help = table.shape_help](const std::string& text) {
+    const auto n = parse_shape("fused_linear_cross_entropy", text, 3, help);
+    std::vector<OpCase> cases;
+    for (const Flags& f : every_flag()) cases.push_back(flce_case(n[0], n[1], n[2], f));
+    return cases;
+  };
+  table.test_options_at("19x12x77");
+  for (const Flags& f : small_chunks()) table.test_cases.push_back(flce_case(19, 12, 77, f));
   return table;
 }
 

@@ -25,14 +25,20 @@ OpTable geglu_table() {
     for (const auto& [tokens, columns] : {std::pair{1, 1}, {1, 17}, {17, 1}, {33, 100}, {70, 2049}}) {
       table.test_cases.push_back(geglu_case(tokens, columns, gelu, {}, flags));
     }
-    const auto with = [&](const char* flag) { return flags + (flags.empty() ? "" : " ") + flag; };
-    table.test_cases.push_back(geglu_case(9, 45, gelu, {.packed = true}, with("packed")));
-    table.test_cases.push_back(geglu_case(9, 45, gelu, {.recompute = true}, with("recompute")));
-    for (const auto& [tokens, columns] : {std::pair{1, 1}, {9, 45}, {33, 64}}) {
-      table.test_cases.push_back(
-          geglu_case(tokens, columns, gelu, {.recompute = true, .over_dc = true}, with("recompute over dc")));
-    }
   }
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("geglu", text, 2, help);
+    std::vector<OpCase> cases{geglu_case(n[0], n[1], erf, {}, "erf")};
+    for (const auto gelu : {tanh, erf}) {
+      const std::string erf_too = gelu == erf ? "erf " : "";
+      cases.push_back(geglu_case(n[0], n[1], gelu, {.packed = true}, erf_too + "packed"));
+      cases.push_back(geglu_case(n[0], n[1], gelu, {.recompute = true}, erf_too + "recompute"));
+      cases.push_back(
+          geglu_case(n[0], n[1], gelu, {.recompute = true, .over_dc = true}, erf_too + "recompute over dc"));
+    }
+    return cases;
+  };
+  for (const char* shape : {"1x1", "9x45", "33x64"}) table.test_options_at(shape);
   return table;
 }
 

@@ -69,9 +69,12 @@ OpTable layernorm_table() {
   for (const auto& [tokens, hidden] : {std::pair{1, 1}, {1, 17}, {3, 64}, {17, 1}, {33, 100}, {70, 2049}}) {
     table.test_cases.push_back(layernorm_case(tokens, hidden, true, true, ""));
   }
-  table.test_cases.push_back(layernorm_case(9, 48, true, false, "no bias"));
-  table.test_cases.push_back(layernorm_case(9, 48, false, true, "no weight"));
-  table.test_cases.push_back(layernorm_case(9, 48, false, false, "no weight no bias"));
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("layernorm", text, 2, help);
+    return {layernorm_case(n[0], n[1], true, false, "no bias"), layernorm_case(n[0], n[1], false, true, "no weight"),
+            layernorm_case(n[0], n[1], false, false, "no weight no bias")};
+  };
+  table.test_options_at("9x48");
   return table;
 }
 

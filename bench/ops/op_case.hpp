@@ -102,7 +102,13 @@ struct OpTable {
   std::string shape_help{};                          // "TOKENSxHIDDEN"
   std::vector<std::string> bench_shapes{};           // timed by default
   std::function<OpCase(const std::string&)> make{};  // a case from a shape in that form; throws Error on a bad one
-  std::vector<OpCase> test_cases{};                  // small and odd shapes, every flag
+  // Every option of the op at a shape: kernels differ with the size, so options are tried at the sizes of models too.
+  std::function<std::vector<OpCase>(const std::string&)> every_option{};
+  std::vector<OpCase> test_cases{};  // small and odd shapes, every option
+
+  void test_options_at(const std::string& shape) {
+    for (OpCase& c : every_option(shape)) test_cases.push_back(std::move(c));
+  }
 };
 
 // "16384x2048" into its numbers, exactly `count` of them, each at least 1.

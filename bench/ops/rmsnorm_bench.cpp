@@ -63,9 +63,13 @@ OpTable rmsnorm_table() {
   for (const auto& [tokens, hidden] : {std::pair{1, 1}, {1, 17}, {3, 64}, {17, 1}, {33, 100}, {70, 2049}}) {
     table.test_cases.push_back(rmsnorm_case(tokens, hidden, llama, 0.0, true, ""));
   }
-  table.test_cases.push_back(rmsnorm_case(9, 48, gemma, 1.0, true, "gemma offset 1"));
-  table.test_cases.push_back(rmsnorm_case(9, 48, none, 0.0, true, "casting none"));
-  table.test_cases.push_back(rmsnorm_case(9, 48, llama, 0.0, false, "no weight"));
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("rmsnorm", text, 2, help);
+    return {rmsnorm_case(n[0], n[1], gemma, 1.0, true, "gemma offset 1"),
+            rmsnorm_case(n[0], n[1], none, 0.0, true, "casting none"),
+            rmsnorm_case(n[0], n[1], llama, 0.0, false, "no weight")};
+  };
+  table.test_options_at("9x48");
   return table;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "op_case.hpp"
@@ -108,41 +109,34 @@ OpCase rope_case(const RopeShape& n, const RopeOptions& options, const std::stri
   return c;
 }
 
-}  // namespace
-
-OpTable rope_table() {
+std::vector<OpCase> every_option_of(const RopeShape& n) {
   using enum ops::RopePairing;
   using enum ops::RopeScalingKind;
   using enum RopeView;
   using enum RopePositions;
-  OpTable table{.op = "rope", .shape_help = "BATCHxSEQxHEADSxKVHEADSxD", .bench_shapes = {"8x1024x32x8x64"}};
-  table.make = [help = table.shape_help](const std::string& text) {
-    const auto n = parse_shape("rope", text, 5, help);
-    return rope_case({n[0], n[1], n[2], n[3], n[4]}, {.view = transposed}, "");
+  std::vector<OpCase> cases;
+  const auto add = [&](const RopeOptions& options, const std::string& flags) {
+    cases.push_back(rope_case(n, options, flags));
   };
-  const auto add = [&](const RopeShape& n, const RopeOptions& options, const std::string& flags) {
-    table.test_cases.push_back(rope_case(n, options, flags));
-  };
+  const int64_t half_width = n.width / 4 * 2, fourth = std::max<int64_t>(2, n.width / 8 * 2);
   for (const RopeView view : {tokens, batched, transposed}) {
     const std::string name = view == tokens ? "tokens" : view == batched ? "batched" : "transposed";
-    add({1, 1, 1, 1, 2}, {.view = view}, name);
-    add({2, 33, 4, 2, 64}, {.view = view}, name);
-    add({3, 5, 3, 1, 38}, {.view = view}, name);
-    add({2, 7, 4, 2, 36}, {.view = view, .pairing = interleaved}, name + " interleaved");
-    add({2, 7, 4, 2, 40}, {.view = view, .rotary = 18}, name + " partial");
-    add({2, 7, 4, 2, 40}, {.view = view, .pairing = interleaved, .rotary = 10}, name + " partial interleaved");
-    add({2, 7, 4, 2, 32}, {.view = view, .positions = per_token}, name + " positions");
+    add({.view = view}, name);
+    add({.view = view, .pairing = interleaved}, name + " interleaved");
+    add({.view = view, .rotary = half_width}, name + " partial");
+    add({.view = view, .pairing = interleaved, .rotary = fourth}, name + " partial interleaved");
+    add({.view = view, .positions = per_token}, name + " positions");
   }
-  add({2, 7, 4, 2, 32}, {.view = batched, .positions = per_batch}, "positions by batch");
+  add({.view = batched, .positions = per_batch}, "positions by batch");
   const ops::RopeScaling long_linear{.kind = linear, .factor = 4.0};
   const ops::RopeScaling long_llama3{.kind = llama3, .factor = 8.0};
   const ops::RopeScaling long_yarn{.kind = yarn, .factor = 4.0, .original_max_position = 4096};
   const ops::RopeScaling long_yarn_factor{
       .kind = yarn, .factor = 4.0, .original_max_position = 4096, .beta_fast = 16, .attention_factor = 0.9};
-  add({2, 9, 3, 1, 64}, {.scaling = long_linear, .positions = per_token}, "linear");
-  add({2, 9, 3, 1, 64}, {.scaling = long_llama3, .positions = per_token}, "llama3");
-  add({2, 9, 3, 1, 64}, {.scaling = long_yarn, .positions = per_token}, "yarn");
-  add({2, 9, 3, 1, 64}, {.scaling = long_yarn_factor, .positions = per_token}, "yarn attention factor");
+  add({.scaling = long_linear, .positions = per_token}, "linear");
+  add({.scaling = long_llama3, .positions = per_token}, "llama3");
+  add({.scaling = long_yarn, .positions = per_token}, "yarn");
+  add({.scaling = long_yarn_factor, .positions = per_token}, "yarn attention factor");
   for (const bool full : {false, true}) {
     for (const auto pairing : {half, interleaved}) {
       for (const Role role : {Role::statistic, Role::storage}) {
@@ -150,16 +144,35 @@ OpTable rope_table() {
                                  (pairing == interleaved ? " interleaved" : "") +
                                  (role == Role::storage ? " storage type" : "");
         RopeOptions options{
-            .view = batched, .pairing = pairing, .table_rows = 9, .full_width = full, .table_role = role};
-        add({2, 9, 4, 2, 34}, options, name + " shared");
-        options.table_rows = 18;
-        add({2, 9, 4, 2, 34}, options, name + " by batch");
-        options.table_rows = 50;
+            .view = batched, .pairing = pairing, .table_rows = n.seq, .full_width = full, .table_role = role};
+        add(options, name + " shared");
+        options.table_rows = n.batch * n.seq;
+        add(options, name + " by batch");
+        options.table_rows = n.batch * n.seq + 32;
         options.positions = per_batch;
-        add({2, 9, 4, 2, 34}, options, name + " by position");
+        add(options, name + " by position");
       }
     }
   }
+  return cases;
+}
+
+}  // namespace
+
+OpTable rope_table() {
+  OpTable table{.op = "rope", .shape_help = "BATCHxSEQxHEADSxKVHEADSxD", .bench_shapes = {"8x1024x32x8x64"}};
+  const auto shape_from = [help = table.shape_help](const std::string& text) {
+    const auto n = parse_shape("rope", text, 5, help);
+    return RopeShape{n[0], n[1], n[2], n[3], n[4]};
+  };
+  table.make = [=](const std::string& text) { return rope_case(shape_from(text), {.view = RopeView::transposed}, ""); };
+  table.every_option = [=](const std::string& text) { return every_option_of(shape_from(text)); };
+  for (const RopeView view : {RopeView::tokens, RopeView::batched, RopeView::transposed}) {
+    for (const RopeShape& n : {RopeShape{1, 1, 1, 1, 2}, {2, 33, 4, 2, 64}, {3, 5, 3, 1, 38}}) {
+      table.test_cases.push_back(rope_case(n, {.view = view}, "view " + std::to_string(static_cast<int>(view))));
+    }
+  }
+  table.test_options_at("2x9x4x2x34");
   return table;
 }
 

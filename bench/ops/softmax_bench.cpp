@@ -41,10 +41,13 @@ OpTable softmax_table() {
   for (const auto& [rows, columns] : {std::pair{1, 1}, {1, 17}, {3, 64}, {17, 1}, {33, 100}, {21, 2049}}) {
     table.test_cases.push_back(softmax_case(rows, columns, 1.0, 1.0, ""));
   }
-  table.test_cases.push_back(softmax_case(9, 48, 0.125, 8.0, "scale 1/8"));
-  OpCase negative = softmax_case(9, 48, -2.0, 1.0, "negative scale");
-  negative.cancelling = 0.25;  // dx is the difference of two such terms where one class has most of the weight
-  table.test_cases.push_back(negative);
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("softmax", text, 2, help);
+    OpCase negative = softmax_case(n[0], n[1], -2.0, 1.0, "negative scale");
+    negative.cancelling = 0.25;  // dx is the difference of two such terms where one class has most of the weight
+    return {softmax_case(n[0], n[1], 0.125, 8.0, "scale 1/8"), negative};
+  };
+  table.test_options_at("9x48");
   return table;
 }
 

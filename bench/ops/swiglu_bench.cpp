@@ -21,11 +21,13 @@ OpTable swiglu_table() {
   for (const auto& [tokens, columns] : {std::pair{1, 1}, {1, 17}, {3, 64}, {17, 1}, {33, 100}, {70, 2049}}) {
     table.test_cases.push_back(swiglu_case(tokens, columns, {}, ""));
   }
-  table.test_cases.push_back(swiglu_case(9, 45, {.packed = true}, "packed"));
-  table.test_cases.push_back(swiglu_case(9, 45, {.recompute = true}, "recompute"));
-  for (const auto& [tokens, columns] : {std::pair{1, 1}, {9, 45}, {33, 64}, {3, 2049}}) {
-    table.test_cases.push_back(swiglu_case(tokens, columns, {.recompute = true, .over_dc = true}, "recompute over dc"));
-  }
+  table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
+    const auto n = parse_shape("swiglu", text, 2, help);
+    return {swiglu_case(n[0], n[1], {.packed = true}, "packed"),
+            swiglu_case(n[0], n[1], {.recompute = true}, "recompute"),
+            swiglu_case(n[0], n[1], {.recompute = true, .over_dc = true}, "recompute over dc")};
+  };
+  for (const char* shape : {"1x1", "9x45", "33x64", "3x2049"}) table.test_options_at(shape);
   return table;
 }
 
