@@ -223,11 +223,12 @@ struct SearchShared {
   Best best[kMaxTeam * kRowWarps];
 };
 
-// What a team finds in its row, or in the panel of it that begins at `first_class` and has `columns`. All threads get
-// it; `target` is left out.
+// What a team finds in its row, or in the panel of it that begins at `first_class`. All threads get it; `target` is
+// left out. Each block asks `row.inside` of its own share: what fills the last vectors of that share is not a class of
+// the next block's.
 template <class T, bool kPlain, class Row>
-__device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& team, const Row& row, int columns,
-                                               int first_class, SearchShared& shared) {
+__device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& team, const Row& row, int first_class,
+                                               SearchShared& shared) {
   constexpr int W = Row::kWidth;
   RowStats stats;
   const float top = row.largest();
@@ -237,7 +238,7 @@ __device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& tea
   row.for_each([&](int j, float(&v)[W]) {
 #pragma unroll
     for (int k = 0; k < W; ++k) {
-      if (!kPlain && j + k < columns) {  // what only fills a vector stays −infinity
+      if (!kPlain && row.inside(j + k)) {  // what only fills a vector stays −infinity
         v[k] = batch.soft_cap(v[k]);
         if (batch.smoothing > 0) {
           weighted += batch.class_weight != nullptr ? batch.class_weight[first_class + j + k] * v[k] : v[k];
@@ -253,7 +254,7 @@ __device__ __forceinline__ RowStats search_row(const LossBatch& batch, Team& tea
     row.for_each([&](int j, const float(&v)[W]) {
 #pragma unroll
       for (int k = 0; k < W; ++k) {
-        if (v[k] == top && best.at == INT64_MAX && j + k < columns) best = {top, int64_t{first_class} + j + k};
+        if (v[k] == top && best.at == INT64_MAX && row.inside(j + k)) best = {top, int64_t{first_class} + j + k};
       }
     });
     best = team.reduce(best, Best{lowest(), INT64_MAX}, JoinBest(), shared.best);

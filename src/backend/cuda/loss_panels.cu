@@ -12,15 +12,13 @@ struct PanelStats : LossOp<T, kPlain> {
   using Base::first_class;
   static constexpr bool kTeams = false;  // panels are short
 
-  int columns;
-
   template <int W>
   __device__ __forceinline__ void skip(int64_t, int, int) const {}
 
   template <class Row, class Out>
   __device__ __forceinline__ void run(Team& team, int64_t, const LossRow& where, float peeked, const Row& row,
                                       SearchShared& shared, Out&) const {
-    RowStats found = search_row<T, kPlain>(batch, team, row, columns, first_class, shared);
+    RowStats found = search_row<T, kPlain>(batch, team, row, first_class, shared);
     Base::keep_target(where, row, peeked);
     if (!team.first_thread()) return;
     RowStats& stats = batch.stats[where.token];
@@ -58,6 +56,10 @@ __global__ void __launch_bounds__(kRowThreads)
       float v[W];
       load<W>(x + j, v);
       gradient.template apply<kPlain>(batch, static_cast<int>(first_class + j), v);
+#pragma unroll
+      for (int k = 1; k < W; ++k) {
+        if (j + k >= columns) v[k] = 0.0f;  // the padding of a row: products read it
+      }
       store<W>(to + j, v);
     }
   }
@@ -73,11 +75,11 @@ void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first,
     const auto run = [&](const auto& op) {
       run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits), padded);
     };
-    const auto columns = static_cast<int>(logits.sizes[1]), class_of_first = static_cast<int>(first_class);
+    const auto class_of_first = static_cast<int>(first_class);
     if (batch.plain()) {
-      run(PanelStats<T, true>{{batch, first, class_of_first}, columns});
+      run(PanelStats<T, true>{{batch, first, class_of_first}});
     } else {
-      run(PanelStats<T, false>{{batch, first, class_of_first}, columns});
+      run(PanelStats<T, false>{{batch, first, class_of_first}});
     }
   });
 }

@@ -24,7 +24,7 @@ struct LossRows : LossOp<T, kPlain> {
   template <class Row, class Out>
   __device__ __forceinline__ void run(Team& team, int64_t i, const LossRow& where, float peeked, const Row& row,
                                       SearchShared& shared, Out& out) const {
-    const RowStats stats = search_row<T, kPlain>(batch, team, row, static_cast<int>(batch.vocab), 0, shared);
+    const RowStats stats = search_row<T, kPlain>(batch, team, row, 0, shared);
     Base::keep_target(where, row, peeked);
     if (team.first_thread() && batch.stats != nullptr) batch.stats[where.token].keep(stats);
     if (dlogits.data == nullptr) return;
