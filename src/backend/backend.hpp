@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tigon/core/version.hpp"
 #include "tigon/ops/adamw.hpp"
 #include "tigon/ops/add_rmsnorm.hpp"
 #include "tigon/ops/attention.hpp"
@@ -88,5 +89,35 @@ struct Backend {
   OpFunction<ops::Gather> gather = nullptr;
   OpFunction<ops::ScatterAdd> scatter_add = nullptr;
 };
+
+// Who a plug-in is: its table is read only where this is the same on both sides. The fields never change.
+struct BackendIdentity {
+  const char* version;   // of the release
+  uint64_t table_bytes;  // sizeof(Backend)
+  uint64_t layout;       // of all that crosses the table
+};
+
+namespace detail {
+template <class... Structs>
+constexpr uint64_t layout_of() {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over the sizes
+  for (const uint64_t bytes : {uint64_t{sizeof(Structs)}...}) hash = (hash ^ bytes) * 0x100000001b3u;
+  return hash;
+}
+}  // namespace detail
+
+inline BackendIdentity backend_identity() {
+  using namespace ops;
+  return {
+      .version = version(),
+      .table_bytes = sizeof(Backend),
+      .layout =
+          detail::layout_of<Context, Tensor, DeviceServices, RmsnormForward, RmsnormBackward, AddRmsnormForward,
+                            AddRmsnormBackward, LayernormForward, LayernormBackward, Rope, SwigluForward,
+                            SwigluBackward, GegluForward, GegluBackward, SoftmaxForward, SoftmaxBackward,
+                            CrossEntropyForward, CrossEntropyBackward, LinearForward, LinearBackward,
+                            FusedLinearCrossEntropyForward, EmbeddingForward, EmbeddingBackward, AttentionForward,
+                            AttentionBackward, Adamw, GlobalNorm, Scale, Unary, Binary, Reduce, Gather, ScatterAdd>()};
+}
 
 }  // namespace tigon

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -26,6 +27,26 @@ std::string folder_of_this_library() {
   return failed ? "" : (path.parent_path() / "").string();
 }
 
+// The table of an opened library; null, with the reason in `fault`, where it is none of this build's. A library of
+// another build has functions in other places and arguments of other sizes.
+const Backend* table_of(void* library, const std::string& path, std::string& fault) {
+  const auto identity = reinterpret_cast<BackendIdentity (*)()>(dlsym(library, "tigon_cuda_identity"));
+  const auto table = reinterpret_cast<const Backend* (*)()>(dlsym(library, "tigon_cuda_backend"));
+  if (table == nullptr) {
+    fault = path + " is no CUDA backend of Tigon: it has no tigon_cuda_backend";
+  } else if (identity == nullptr) {
+    fault = path + " is of an older build: it does not say its version";
+  } else {
+    const BackendIdentity theirs = identity(), ours = backend_identity();
+    const bool same_version = std::strcmp(theirs.version, ours.version) == 0;
+    if (same_version && theirs.table_bytes == ours.table_bytes && theirs.layout == ours.layout) return table();
+    fault = path + " is of another build" +
+            (same_version ? " of version " + std::string(ours.version)
+                          : ": its version is " + std::string(theirs.version) + ", expected " + ours.version);
+  }
+  return nullptr;
+}
+
 const Backend* open_plugin() {
   const char* named = std::getenv("TIGON_CUDA_LIBRARY");
   std::vector<std::string> candidates;
@@ -44,10 +65,8 @@ const Backend* open_plugin() {
       fault = dlerror();
       if (fault == path + ": cannot open shared object file: No such file or directory") continue;
     } else {
-      using Entry = const Backend* (*)();
-      const auto entry = reinterpret_cast<Entry>(dlsym(library, "tigon_cuda_backend"));
-      if (entry != nullptr) return entry();  // stays open for the life of the process
-      fault = path + " has no tigon_cuda_backend";
+      const Backend* table = table_of(library, path, fault);
+      if (table != nullptr) return table;  // the library stays open for the life of the process
       (void)dlclose(library);
     }
     faults += (faults.empty() ? "" : "; ") + fault;
@@ -59,8 +78,8 @@ const Backend* open_plugin() {
   }
   throw Error(ErrorCode::unsupported, {.where = "device cuda",
                                        .what = what,
-                                       .fix = "Build it with ./scripts/build cuda on a machine with the CUDA toolkit, "
-                                              "or run on the CPU."});
+                                       .fix = "Build everything with ./scripts/build cuda on a machine with the CUDA "
+                                              "toolkit, or run on the CPU."});
 }
 
 }  // namespace

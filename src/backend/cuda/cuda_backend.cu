@@ -1,7 +1,11 @@
-// The entry of the plug-in: hands out the table of ops.
+// The entries of the plug-in: who it is, and its table of ops.
 #include "backend/backend.hpp"
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/services.cuh"
+
+extern "C" __attribute__((visibility("default"))) tigon::BackendIdentity tigon_cuda_identity() {
+  return tigon::backend_identity();
+}
 
 extern "C" __attribute__((visibility("default"))) const tigon::Backend* tigon_cuda_backend() {
   static const tigon::Backend table = {
