@@ -83,6 +83,16 @@ TEST_F(GpuFusedLinearCrossEntropy, DweightIsAboutAsExactAsUnfused) {
   }
 }
 
+// Products large enough to be padded: an odd vocabulary, in one chunk, in two and in panels, and an odd hidden size.
+TEST_F(GpuFusedLinearCrossEntropy, OddSizesAreTheSameLoss) {
+  for (const char* shape : {"520x40x32001", "1040x40x32003:chunk=520", "520x40x32005:lean", "520x41x32001"}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      check_on_device(make(shape), dtype, Variant::fused, Layout::packed, kGpu);
+      check_repeats_on_device(make(shape), dtype, kGpu);
+    }
+  }
+}
+
 // Chunks past the last token that counts are skipped by the device: in a graph of the op's own, and in the caller's.
 TEST_F(GpuFusedLinearCrossEntropy, AnyShareOfTokensMayBeIgnored) {
   for (const char* shape : {"200x24x104:chunk=16", "200x160x404:chunk=16", "200x160x404:lean:chunk=16"}) {

@@ -76,6 +76,17 @@ TEST_F(GpuShapes, TunedProductsAreProducts) {
   (void)unsetenv("TIGON_GEMM_TUNE");
 }
 
+// Large enough to be padded: odd outputs, odd inputs, both, and tokens that are odd as well.
+TEST_F(GpuShapes, LargeProductsOfOddSizes) {
+  for (const char* shape : {"768x768x1001", "768x1001x768", "775x839x833"}) {
+    for (bench::OpCase& c : bench::linear_table().every_option(shape)) {
+      check_on_device(c, DType::bf16, Variant::fused, Layout::packed, kGpu);
+      check_repeats_on_device(c, DType::bf16, kGpu);
+    }
+  }
+  check_on_device(bench::linear_table().make("775x839x833"), DType::f16, Variant::fused, Layout::odd, kGpu);
+}
+
 TEST_F(GpuShapes, LinearReadsRepeatedRows) {
   DeviceArena arena(kGpu);
   const Context ctx{.device = kGpu, .memory = &arena};

@@ -13,6 +13,7 @@
 #include "backend/cuda/capture.cuh"
 #include "backend/cuda/column_sums.hpp"
 #include "backend/cuda/conditional.hpp"
+#include "backend/cuda/copy_rows.hpp"
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/dweight_sums.hpp"
 #include "backend/cuda/lib/gemm.hpp"
@@ -64,11 +65,11 @@ __global__ void __launch_bounds__(256) clear_kernel(const LossBatch batch, RowMo
 
 template <class T>
 __global__ void __launch_bounds__(256)
-    scatter_narrow_kernel(const LossBatch batch, int64_t first, const float* from, Rows<T> to, int64_t columns) {
+    scatter_narrow_kernel(const LossBatch batch, int64_t first, Rows<const float> from, Rows<T> to, int64_t columns) {
   const int64_t token = batch.rows[first + blockIdx.x].token;
   if (token < 0) return;
   for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
-    store_one(to.at(token) + j, from[blockIdx.x * columns + j]);
+    store_one(to.at(token) + j, from.at(blockIdx.x)[j]);
   }
 }
 
@@ -118,10 +119,12 @@ class Walk {
         sums_(ctx.scratch("loss_sums", loss_sums_bytes(args.options.reduction, tokens_))),
         loss_rows_(ctx.scratch("loss_row_tokens", tokens_ * static_cast<int64_t>(sizeof(LossRow)))),
         logits_(ctx, "flce_logits", args.x.dtype, {chunk_, logits_stride()}, MemoryClass::workspace),
-        rows_(ctx, "flce_rows", args.x.dtype, {chunk_, hidden_}, MemoryClass::workspace),
-        dx_sums_(ctx, "flce_dx", DType::f32, {args.chunk.lean && args.dx ? chunk_ : 0, hidden_},
+        rows_(ctx, "flce_rows", args.x.dtype, {chunk_, hidden_stride()}, MemoryClass::workspace),
+        weight_(ctx, "flce_weight", args.weight.dtype, {pads_weight() ? vocab_ : 0, hidden_stride()},
+                MemoryClass::workspace),
+        dx_sums_(ctx, "flce_dx", DType::f32, {args.chunk.lean && args.dx ? chunk_ : 0, hidden_stride()},
                  MemoryClass::workspace),
-        dweight_sums_(ctx, "flce_dweight", DType::f32, {sums_dweight_apart() ? vocab_ : 0, hidden_},
+        dweight_sums_(ctx, "flce_dweight", DType::f32, {sums_dweight_apart() ? vocab_ : 0, hidden_stride()},
                       MemoryClass::workspace),
         exponents_(ctx.scratch("flce_exponents", keeps_fine_sums() ? vocab_ * divide_up(hidden_, kSumColumns) : 0)),
         dbias_sums_(ctx, "flce_dbias", DType::f32, {args.dbias ? vocab_ : 0}, MemoryClass::workspace),
@@ -145,6 +148,7 @@ class Walk {
     loss_count(ctx_, batch_);
     clear_uncounted_dx();
     clear_padding();
+    if (pads_weight()) copy_rows(ctx_, args_.weight, weight_);
     // Recorded chunks run when their scratch was given back: it comes out of one block, which stays.
     StackArena arena(scratch.data(), scratch.bytes());
     const auto run_chunk = [&](Context ctx, int64_t c) {
@@ -169,9 +173,9 @@ class Walk {
   // What the chunks' kernels and products are given.
   WorkKey key(const Buffer& scratch) const {
     WorkKey key;
-    for (const Tensor& t :
-         {args_.x, args_.weight, args_.bias, args_.target, args_.class_weight, args_.token_scale, args_.dloss, args_.dx,
-          args_.dweight, args_.dbias, logits_.view, rows_.view, dx_sums_.view, dweight_sums_.view, dbias_sums_.view}) {
+    for (const Tensor& t : {args_.x, args_.weight, args_.bias, args_.target, args_.class_weight, args_.token_scale,
+                            args_.dloss, args_.dx, args_.dweight, args_.dbias, logits_.view, rows_.view, weight_.view,
+                            dx_sums_.view, dweight_sums_.view, dbias_sums_.view}) {
       key.add(t);
     }
     for (const Buffer* b : {&factors_, &stats_, &loss_rows_, &exponents_, &gemm_workspace_, &scratch})
@@ -200,14 +204,23 @@ class Walk {
     const int64_t even = divide_up(all, divide_up(all, most < kTile ? most : most / kTile * kTile));
     return most < kTile ? even : std::min(all, round_up(even, kTile));
   }
-  int64_t logits_stride() const { return round_up(panel_, 16 / size_of(args_.x.dtype)); }
+  // Rows of our own are at multiples of 16 bytes, as the products want them.
+  int64_t padded(int64_t columns) const { return round_up(columns, 16 / size_of(args_.x.dtype)); }
+  int64_t logits_stride() const { return padded(panel_); }
+  int64_t hidden_stride() const { return padded(hidden_); }
+  // A weight of odd rows is copied once for the products of all chunks.
+  bool pads_weight() const { return size_of(args_.weight.dtype) == 2 && hidden_ != hidden_stride(); }
 
   Tensor logits(int64_t rows, int64_t columns) const {
     Tensor t = logits_.view.slice(0, 0, rows);
     t.sizes[1] = columns;
     return t;
   }
-  Tensor rows(int64_t count) const { return rows_.view.slice(0, 0, count); }
+  Tensor rows(int64_t count) const { return without_padding(rows_).slice(0, 0, count); }
+  Tensor weight(int64_t first, int64_t end) const {
+    return (pads_weight() ? without_padding(weight_) : args_.weight).slice(0, first, end);
+  }
+  Tensor without_padding(const Tensor& t) const { return t.slice(1, 0, hidden_); }
 
   // What the ops inside a chunk take for themselves. All chunks have as many rows, but the last.
   int64_t scratch_of(const Parts& chunks) const {
@@ -229,7 +242,9 @@ class Walk {
     }
   }
 
+  // Operands of our own are padded, and so is the weight where it needs to be.
   void product(const Context& ctx, Gemm args) const {
+    args.a_padded = args.b_padded = true;
     args.workspace = gemm_workspace_.data();
     args.workspace_bytes = kGemmWorkspace;
     gemm(ctx, args);
@@ -256,7 +271,11 @@ class Walk {
 
   void gather(const Context& ctx, int64_t begin, int64_t count) const {
     if (ctx.measuring() || count * hidden_ == 0) return;
-    const RowMove move = row_move(args_.x, rows_);
+    if (hidden_ != hidden_stride()) {  // where dx of the last chunk stood
+      const Tensor padding = rows_.view.slice(1, hidden_, hidden_stride());
+      copy_rows(ctx, padding.slice(1, 0, 0), padding);
+    }
+    const RowMove move = row_move(args_.x, rows(count));
     with_unit(move, [&](auto* unit) {
       gather_kernel<std::remove_pointer_t<decltype(unit)>>
           <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx)>>>(batch_, begin, move);
@@ -266,7 +285,7 @@ class Walk {
 
   void scatter_dx(const Context& ctx, int64_t begin, int64_t count) const {
     if (ctx.measuring() || count * hidden_ == 0) return;
-    const RowMove move = row_move(rows_, args_.dx);
+    const RowMove move = row_move(rows(count), args_.dx);
     with_unit(move, [&](auto* unit) {
       scatter_kernel<std::remove_pointer_t<decltype(unit)>>
           <<<static_cast<unsigned>(count), 256, 0, stream_of(ctx)>>>(batch_, begin, move);
@@ -279,7 +298,7 @@ class Walk {
     dispatch("fused_linear_cross_entropy", args_.dx.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       scatter_narrow_kernel<T><<<static_cast<unsigned>(count), 256, 0, stream_of(ctx)>>>(
-          batch_, begin, dx_sums_.view.as<float>(), rows_of<T>(args_.dx), hidden_);
+          batch_, begin, rows_of<const float>(dx_sums_.view), rows_of<T>(args_.dx), hidden_);
     });
     check_launch("fused_linear_cross_entropy");
   }
@@ -293,7 +312,7 @@ class Walk {
 
   void add_dweight(const Context& ctx, const Tensor& dlogits, int64_t first_class, const Tokens& of) const {
     const bool apart = sums_dweight_apart();
-    const Tensor& whole = apart ? dweight_sums_.view : args_.dweight;
+    const Tensor whole = apart ? without_padding(dweight_sums_) : args_.dweight;
     const Tensor part = whole.slice(0, first_class, first_class + dlogits.sizes[1]);
     const Tensor x = rows(dlogits.sizes[0]);
     if (!keeps_fine_sums()) {
@@ -301,7 +320,8 @@ class Walk {
                     .b = x,
                     .c = part,
                     .a_transposed = true,
-                    .accumulate = !of.first || (args_.accumulate_dweight && !apart)});
+                    .accumulate = !of.first || (args_.accumulate_dweight && !apart),
+                    .c_padded = apart});
     } else if (!ctx.measuring()) {
       add_to_dweight(ctx, {.dlogits = dlogits,
                            .x = x,
@@ -318,11 +338,17 @@ class Walk {
 
   void whole_rows(const Context& ctx, const Tokens& of) const {
     const Tensor block = logits(of.count(), vocab_);
-    product(ctx, {.a = rows(of.count()), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
+    product(ctx, {.a = rows(of.count()),
+                  .b = weight(0, vocab_),
+                  .c = block,
+                  .bias = args_.bias,
+                  .b_transposed = true,
+                  .c_padded = true});
     if (!ctx.measuring()) loss_rows(ctx, batch_, of.begin, block, gradients() ? block : Tensor{}, true, false);
     parameters(ctx, block, 0, of);
     if (!args_.dx) return;
-    product(ctx, {.a = block, .b = args_.weight, .c = rows(of.count())});  // the copy of x is no longer needed
+    // The copy of x is no longer needed.
+    product(ctx, {.a = block, .b = weight(0, vocab_), .c = rows(of.count()), .c_padded = true});
     scatter_dx(ctx, of.begin, of.count());
   }
 
@@ -332,10 +358,11 @@ class Walk {
       const int64_t first = panels.begin(p), end = panels.end(p);
       const Tensor block = logits(of.count(), end - first);
       product(ctx, {.a = rows(of.count()),
-                    .b = args_.weight.slice(0, first, end),
+                    .b = weight(first, end),
                     .c = block,
                     .bias = args_.bias ? args_.bias.slice(0, first, end) : Tensor{},
-                    .b_transposed = true});
+                    .b_transposed = true,
+                    .c_padded = true});
       return block;
     };
     for (int64_t p = 0; p < panels.count; ++p) {
@@ -350,9 +377,10 @@ class Walk {
       parameters(ctx, block, first, of);
       if (args_.dx) {
         product(ctx, {.a = block,
-                      .b = args_.weight.slice(0, first, end),
-                      .c = dx_sums_.view.slice(0, 0, of.count()),
-                      .accumulate = p > 0});
+                      .b = weight(first, end),
+                      .c = without_padding(dx_sums_).slice(0, 0, of.count()),
+                      .accumulate = p > 0,
+                      .c_padded = true});
       }
     }
     if (args_.dx) scatter_dx_sums(ctx, of.begin, of.count());
@@ -371,7 +399,7 @@ class Walk {
         unary(ctx_, {.x = sums, .y = out});
       }
     };
-    if (args_.dweight && (sums_dweight_apart() || chunks == 0)) write(dweight_sums_, args_.dweight);
+    if (args_.dweight && (sums_dweight_apart() || chunks == 0)) write(without_padding(dweight_sums_), args_.dweight);
     if (args_.dbias) write(dbias_sums_, args_.dbias);
   }
 
@@ -381,7 +409,8 @@ class Walk {
   int64_t panel_;  // classes at a time
   Buffer factors_, stats_, sums_, loss_rows_;
   OwnedTensor logits_;
-  OwnedTensor rows_;  // the chunk's x, later its dx
+  OwnedTensor rows_;    // the chunk's x, later its dx
+  OwnedTensor weight_;  // where the products want one with padded rows
   OwnedTensor dx_sums_, dweight_sums_;
   Buffer exponents_;  // of dweight's sums
   OwnedTensor dbias_sums_;

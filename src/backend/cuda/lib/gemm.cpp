@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <string>
 
+#include "backend/cuda/copy_rows.hpp"
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/lib/gemm_algorithms.hpp"
+#include "backend/cuda/lib/gemm_padded.hpp"
 
 namespace tigon::cuda {
 
@@ -100,6 +102,14 @@ void through_f32(const Context& ctx, const Gemm& args) {
   if (c.view.data != args.c.data) unary(ctx, {.x = c.view, .y = args.c});
 }
 
+// What padded_gemm works with.
+struct DeviceHands {
+  const Context& ctx;
+  void copy(const Tensor& from, const Tensor& to) const { copy_rows(ctx, from, to); }
+  void clear(const Tensor& t) const { copy_rows(ctx, t.slice(1, 0, 0), t); }
+  void product(const Gemm& args) const { gemm(ctx, args); }
+};
+
 }  // namespace
 
 bool gemm_tunes() { return std::getenv("TIGON_GEMM_TUNE") != nullptr; }
@@ -108,6 +118,7 @@ void gemm(const Context& ctx, const Gemm& args) {
   for (const Tensor* t : {&args.a, &args.b, &args.c, &args.bias}) check_floating(*t);
   if (!direct(args)) return through_f32(ctx, args);
   if (rows_overlap(args.a) || rows_overlap(args.b)) return with_rows_apart(ctx, args);
+  if (worth_padding(args)) return padded_gemm(ctx, args, DeviceHands{ctx});
   // The library wants the bias at a multiple of 16 bytes.
   const bool crooked = args.bias && reinterpret_cast<uintptr_t>(args.bias.data) % 16 != 0;
   const Buffer straight = ctx.scratch("gemm_bias", args.bias ? args.bias.bytes() : 0);
