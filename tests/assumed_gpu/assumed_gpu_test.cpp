@@ -44,9 +44,10 @@ TEST_F(AssumedGpu, HasAName) { EXPECT_EQ(assumed_gpu_name(), "H200"); }
 TEST_F(AssumedGpu, BooksWhatItsKernelsTake) {
   const MemoryPlan plan = plan_memory(model, parameters, train);
   EXPECT_EQ(bytes(plan, "norm_dweight"), 132 * model.hidden * 4);
-  EXPECT_EQ(bytes(plan, "attention_statistics"), 2 * train.tokens() * model.heads * 4);
-  // Sums of 33 heads of keys, each with four of queries in eight tiles of 128, and whose turn it is at each of them.
-  EXPECT_EQ(bytes(plan, "attention_dq"), 33 * 4 * 8 * (128 * 64 * 4) + 34 * 128);
+  // Two statistics of each query; sums of 33 heads of keys, each with four of queries in eight tiles of 128, and whose
+  // turn it is at each of them.
+  EXPECT_EQ(bytes(plan, "attention_workspace"),
+            2 * train.tokens() * model.heads * 4 + 33 * 4 * 8 * (128 * 64 * 4) + 34 * 128);
   EXPECT_EQ(bytes(plan, "gemm_workspace"), int64_t{32} << 20);
   // Logits in the storage type, of the chunk that the plan says.
   EXPECT_EQ(bytes(plan, "flce_logits"), loss_chunk(model, plan.train) * model.vocab * 2);

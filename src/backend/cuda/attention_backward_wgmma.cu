@@ -458,19 +458,11 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
 
 // All but the addresses, which are not known when scratch is booked.
 bool layout_fits(const Context& ctx, const ops::AttentionBackward& args) {
-  const auto strides_aligned = [](auto... tensors) {
-    ((tensors.data = nullptr), ...);
-    return rows_aligned(tensors...);
-  };
   return has_warpgroup_products(ctx.device) && mma_fits(args) && args.q.elements() > 0 &&
          strides_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
 }
 
 }  // namespace
-
-bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args) {
-  return layout_fits(ctx, args) && rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv);
-}
 
 int64_t attention_backward_wgmma_bytes(const Context& ctx, const ops::AttentionBackward& args) {
   if (!layout_fits(ctx, args)) return 0;
@@ -481,7 +473,9 @@ int64_t attention_backward_wgmma_bytes(const Context& ctx, const ops::AttentionB
 
 bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
                               const AttentionStatistics& statistics, unsigned char* scratch) {
-  if (!attention_backward_wgmma_fits(ctx, args)) return false;
+  if (!layout_fits(ctx, args) || !rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) {
+    return false;
+  }
   const auto with_type = [&]<class T>(T*) {
     return args.q.sizes[3] <= 64 ? launch<T, 64>(ctx, args, statistics, scratch)
                                  : launch<T, 128>(ctx, args, statistics, scratch);

@@ -27,9 +27,8 @@ bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& ar
                             const AttentionStatistics& statistics);
 
 // The same on Hopper's tensor cores; it makes the statistics itself. False, with nothing done, elsewhere and where they
-// do not fit, or where the copy engine cannot see the tensors as they lie.
-bool attention_backward_wgmma_fits(const Context& ctx, const ops::AttentionBackward& args);
-// Of scratch, whatever the addresses; 0 where it fits at none.
+// do not fit, or where TMA cannot read the tensors as they lie.
+// `scratch` has attention_backward_wgmma_bytes, which are the same whatever the addresses; 0 where it fits at none.
 int64_t attention_backward_wgmma_bytes(const Context& ctx, const ops::AttentionBackward& args);
 bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& args,
                               const AttentionStatistics& statistics, unsigned char* scratch);

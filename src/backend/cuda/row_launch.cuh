@@ -44,6 +44,13 @@ bool rows_aligned(const Tensor& first, const Tensors&... others) {
   return rows_aligned(first) && (rows_aligned(others) && ...);
 }
 
+// The same of the strides alone: addresses are not known when scratch is booked.
+template <class... Tensors>
+bool strides_aligned(Tensors... tensors) {
+  ((tensors.data = nullptr), ...);
+  return rows_aligned(tensors...);
+}
+
 [[noreturn]] inline void refuse_type(const char* where, DType dtype) {
   throw Error(ErrorCode::unsupported, {.where = where,
                                        .what = "a GPU does not run this op in " + std::string(to_string(dtype)),

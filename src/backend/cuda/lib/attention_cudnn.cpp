@@ -71,6 +71,8 @@ double scale_of(double scale, const Tensor& q) {
   return scale != 0 ? scale : 1.0 / std::sqrt(static_cast<double>(q.sizes[3]));
 }
 
+const char* const kCrooked = "rows must begin at multiples of 16 bytes";
+
 // Why cuDNN need not be asked; empty when it may know the answer.
 template <class Args, class... Others>
 std::string cannot(const Args& args, int64_t longest, const Others&... others) {
@@ -78,9 +80,7 @@ std::string cannot(const Args& args, int64_t longest, const Others&... others) {
   if (args.q.sizes[3] % 8 != 0 || args.q.sizes[3] > longest) {
     return "D must be a multiple of 8, up to " + std::to_string(longest);
   }
-  const bool lse_aligned = !args.lse || reinterpret_cast<uintptr_t>(args.lse.data) % 16 == 0;
-  if (!lse_aligned || !rows_aligned(args.q, args.k, args.v, others...))
-    return "rows must begin at multiples of 16 bytes";
+  if (!strides_aligned(args.q, args.k, args.v, others...)) return kCrooked;
   if (args.q.elements() == 0) return "there is nothing to do";
   if (!(args.scale >= 0)) return "the scale must be positive";
   return cudnn_opens() ? "" : "libcudnn.so.9 cannot be opened";
@@ -185,64 +185,93 @@ Plan& plan_of(Library& lib, const Key& key, cudnnHandle_t handle, const Args& ar
   return *plan;
 }
 
+Key key_of(const Context& ctx, const ops::AttentionForward& args) {
+  return key_of(ctx, args, Direction::forward, args.lse.present(), {&args.q, &args.k, &args.v, &args.o});
+}
+Key key_of(const Context& ctx, const ops::AttentionBackward& args) {
+  return key_of(ctx, args, args.deterministic ? Direction::backward : Direction::racing_backward, true,
+                {&args.q, &args.k, &args.v, &args.o, &args.dout, &args.dq, &args.dk, &args.dv});
+}
+
 template <class Args>
-std::string run(const Context& ctx, const Key& key, const Args& args, int64_t most_workspace, Pointers pointers) {
-  if (ctx.device.assumed()) return "cuDNN makes its plans on a GPU that is there";
+CudnnAnswer ask(const Context& ctx, const Args& args, int64_t most_workspace) {
+  if (ctx.device.assumed()) return {.why_not = "cuDNN makes its plans on a GPU that is there"};
   const DeviceGuard guard(ctx);
   Library& lib = library();
   const std::scoped_lock lock(lib.mutex);
   cudnnHandle_t handle = handle_of(lib, ctx.device.index);
-  if (handle == nullptr) return "cuDNN does not start on this device";
-  const Plan& plan = plan_of(lib, key, handle, args);
-  if (!plan.why_not.empty()) return plan.why_not;
+  if (handle == nullptr) return {.why_not = "cuDNN does not start on this device"};
+  const Plan& plan = plan_of(lib, key_of(ctx, args), handle, args);
+  if (!plan.why_not.empty()) return {.why_not = plan.why_not};
   if (plan.workspace > most_workspace) {
-    return "its workspace of " + std::to_string(plan.workspace) + " bytes is not linear in seq";
+    return {.why_not = "its workspace of " + std::to_string(plan.workspace) + " bytes is not linear in seq"};
   }
-  const Buffer workspace = ctx.scratch("attention_workspace", plan.workspace);
-  if (ctx.measuring()) return "";
+  return {.why_not = "", .workspace = plan.workspace};
+}
+
+template <class Args>
+void run(const Context& ctx, const Args& args, Pointers pointers, void* workspace) {
+  const DeviceGuard guard(ctx);
+  Library& lib = library();
+  const std::scoped_lock lock(lib.mutex);
+  cudnnHandle_t handle = handle_of(lib, ctx.device.index);
   if (cudnnSetStream(handle, stream_of(ctx)) != CUDNN_STATUS_SUCCESS) {
     throw Error(ErrorCode::internal, {.where = "attention on a GPU", .what = "cuDNN does not take the stream"});
   }
-  fe::error_t status = plan.graph.execute(handle, pointers, workspace.data());
+  fe::error_t status = plan_of(lib, key_of(ctx, args), handle, args).graph.execute(handle, pointers, workspace);
   if (status.is_bad()) {
     throw Error(ErrorCode::internal,
                 {.where = "attention on a GPU", .what = "cuDNN failed to run its plan: " + status.get_message()});
   }
-  return "";
 }
+
+bool lse_aligned(const Tensor& lse) { return !lse || reinterpret_cast<uintptr_t>(lse.data) % 16 == 0; }
 
 }  // namespace
 
-std::string attention_forward_cudnn(const Context& ctx, const ops::AttentionForward& args) {
-  if (std::string why = cannot(args, 256, args.o); !why.empty()) return why;
-  const Key key = key_of(ctx, args, Direction::forward, args.lse.present(), {&args.q, &args.k, &args.v, &args.o});
-  Pointers pointers{{kQ, args.q.data}, {kK, args.k.data}, {kV, args.v.data}, {kO, args.o.data}};
-  if (args.lse) pointers[kLse] = args.lse.data;
-  return run(ctx, key, args, INT64_MAX, std::move(pointers));
+CudnnAnswer ask_cudnn(const Context& ctx, const ops::AttentionForward& args) {
+  if (std::string why = cannot(args, 256, args.o); !why.empty()) return {.why_not = why};
+  return ask(ctx, args, INT64_MAX);
 }
 
-std::string attention_backward_cudnn(const Context& ctx, const ops::AttentionBackward& args, bool any_workspace) {
-  if (std::string why = cannot(args, 128, args.o, args.dout, args.dq, args.dk, args.dv); !why.empty()) return why;
-  const Direction direction = args.deterministic ? Direction::backward : Direction::racing_backward;
-  const Key key = key_of(ctx, args, direction, true,
-                         {&args.q, &args.k, &args.v, &args.o, &args.dout, &args.dq, &args.dk, &args.dv});
+CudnnAnswer ask_cudnn(const Context& ctx, const ops::AttentionBackward& args, bool any_workspace) {
+  if (std::string why = cannot(args, 128, args.o, args.dout, args.dq, args.dk, args.dv); !why.empty()) {
+    return {.why_not = why};
+  }
   // Room for dq, dk and dv of every query head in f32, and some.
   const int64_t linear = 16 * args.q.elements() + (int64_t{1} << 20);
   // Before Blackwell the deterministic graph is known to hold all gradients of probabilities, and need not be built.
   const int64_t square = 2 * args.q.sizes[0] * args.q.sizes[2] * args.q.sizes[1] * args.q.sizes[1];
   if (args.deterministic && !any_workspace && square > linear && device_numbers(ctx.device).capability < 100) {
-    return "its deterministic gradient holds seq×seq values per head";
+    return {.why_not = "its deterministic gradient holds seq×seq values per head"};
   }
-  return run(ctx, key, args, any_workspace ? INT64_MAX : linear,
-             {{kQ, args.q.data},
-              {kK, args.k.data},
-              {kV, args.v.data},
-              {kO, args.o.data},
-              {kDout, args.dout.data},
-              {kLse, args.lse.data},
-              {kDq, args.dq.data},
-              {kDk, args.dk.data},
-              {kDv, args.dv.data}});
+  return ask(ctx, args, any_workspace ? INT64_MAX : linear);
+}
+
+std::string run_cudnn(const Context& ctx, const ops::AttentionForward& args, void* workspace) {
+  if (!lse_aligned(args.lse) || !rows_aligned(args.q, args.k, args.v, args.o)) return kCrooked;
+  Pointers pointers{{kQ, args.q.data}, {kK, args.k.data}, {kV, args.v.data}, {kO, args.o.data}};
+  if (args.lse) pointers[kLse] = args.lse.data;
+  run(ctx, args, std::move(pointers), workspace);
+  return "";
+}
+
+std::string run_cudnn(const Context& ctx, const ops::AttentionBackward& args, void* workspace) {
+  if (!lse_aligned(args.lse) || !rows_aligned(args.q, args.k, args.v, args.o, args.dout, args.dq, args.dk, args.dv)) {
+    return kCrooked;
+  }
+  run(ctx, args,
+      {{kQ, args.q.data},
+       {kK, args.k.data},
+       {kV, args.v.data},
+       {kO, args.o.data},
+       {kDout, args.dout.data},
+       {kLse, args.lse.data},
+       {kDq, args.dq.data},
+       {kDk, args.dk.data},
+       {kDv, args.dv.data}},
+      workspace);
+  return "";
 }
 
 }  // namespace tigon::cuda

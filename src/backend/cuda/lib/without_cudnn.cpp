@@ -3,9 +3,13 @@
 
 namespace tigon::cuda {
 
-std::string attention_forward_cudnn(const Context&, const ops::AttentionForward&) { return "built without cuDNN"; }
-std::string attention_backward_cudnn(const Context&, const ops::AttentionBackward&, bool) {
-  return "built without cuDNN";
+namespace {
+const char* const kWhyNot = "built without cuDNN";
 }
+
+CudnnAnswer ask_cudnn(const Context&, const ops::AttentionForward&) { return {.why_not = kWhyNot}; }
+CudnnAnswer ask_cudnn(const Context&, const ops::AttentionBackward&, bool) { return {.why_not = kWhyNot}; }
+std::string run_cudnn(const Context&, const ops::AttentionForward&, void*) { return kWhyNot; }
+std::string run_cudnn(const Context&, const ops::AttentionBackward&, void*) { return kWhyNot; }
 
 }  // namespace tigon::cuda
