@@ -80,6 +80,10 @@ struct Trainer::Impl {
 
   // Weights are there, and whole.
   void check_ready(const char* where) const;
+  // The weights of `files`. They are checked before any is overwritten; where a read fails after that, there are none.
+  void load(const TensorFiles& files);
+  // Weights of a run that has not begun.
+  void begin_anew();
   void check_idle(const char* where) const;
   // All that ops would refuse in the middle of a step, and a count that would quietly scale the gradient.
   void check_batch(const char* where, const TokenBatch& batch) const;
@@ -153,7 +157,7 @@ int64_t Trainer::used_bytes() const noexcept {
 void Trainer::Impl::check_ready(const char* where) const {
   if (!has_weights) {
     throw Error(ErrorCode::invalid_argument, {.where = where,
-                                              .what = "there are no weights yet",
+                                              .what = "there are no whole weights",
                                               .fix = "Call initialize, load_weights or restore_checkpoint first."});
   }
   if (unfinished) {
@@ -198,19 +202,30 @@ void Trainer::Impl::check_batch(const char* where, const TokenBatch& batch) cons
   }
 }
 
+void Trainer::Impl::load(const TensorFiles& files) {
+  check_weights(parameters, model.tied_embeddings, files);
+  has_weights = false;
+  tigon::load_weights(transfers(), parameters, files, residents);
+}
+
+void Trainer::Impl::begin_anew() {
+  clear_states(transfers(), residents);
+  steps_submitted = updates = 0;
+  loss_scale = LossScale(train.precision.loss_scale);
+  has_weights = true;
+}
+
 void Trainer::initialize() {
   impl_->check_idle("Trainer::initialize");
+  impl_->has_weights = false;
   initialize_weights(impl_->transfers(), impl_->parameters, impl_->train.seed, impl_->residents);
-  clear_states(impl_->transfers(), impl_->residents);
-  impl_->has_weights = true;
+  impl_->begin_anew();
 }
 
 void Trainer::load_weights(const fs::path& folder) {
   impl_->check_idle("Trainer::load_weights");
-  tigon::load_weights(impl_->transfers(), impl_->parameters, impl_->model.tied_embeddings, TensorFiles::open(folder),
-                      impl_->residents);
-  clear_states(impl_->transfers(), impl_->residents);
-  impl_->has_weights = true;
+  impl_->load(TensorFiles::open(folder));
+  impl_->begin_anew();
 }
 
 void Trainer::Impl::upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const {
@@ -378,6 +393,7 @@ double Trainer::evaluate(const TokenBatch& batch) {
 
 void Trainer::save_weights(const fs::path& folder) const {
   impl_->check_ready("Trainer::save_weights");
+  impl_->check_idle("Trainer::save_weights");
   make_folder(folder);
   const std::vector<Tensor> weights(impl_->residents.weight.begin(), impl_->residents.weight.end());
   (void)write_safetensors(folder / "model.safetensors", parts_to_store(impl_->transfers(), impl_->parameters, weights),
@@ -407,7 +423,7 @@ void Trainer::restore_checkpoint(const fs::path& folder, const std::map<std::str
   check_settings(folder, info, t.train.precision.name, settings);
   const TensorFiles weights = TensorFiles::open(folder), states = TensorFiles::open(folder / "state.safetensors");
   check_states(t.parameters, states, t.residents);
-  tigon::load_weights(t.transfers(), t.parameters, t.model.tied_embeddings, weights, t.residents);
+  t.load(weights);
   load_states(t.transfers(), t.parameters, states, t.residents);
   t.steps_submitted = info.step;
   t.updates = info.updates;

@@ -100,7 +100,7 @@ int64_t columns_of(const Parameter& p) { return p.sizes.size() == 2 ? p.sizes[1]
 // Names in the files that are no parameters: buffers that old versions wrote.
 bool is_buffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
-void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files) {
+void check_names_and_shapes(const ParameterList& parameters, bool tied, const TensorFiles& files) {
   std::set<std::string> expected;
   for (const Parameter& p : parameters.all) {
     for (const ParameterPart& part : p.parts) {
@@ -192,10 +192,12 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
   }
 }
 
-void load_weights(const Context& ctx, const ParameterList& parameters, bool tied, const TensorFiles& files,
-                  Residents& r) {
-  check_weights(parameters, tied, files);
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files) {
+  check_names_and_shapes(parameters, tied, files);
   if (tied) check_tied_head(parameters, files);
+}
+
+void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, Residents& r) {
   std::vector<float> values;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < parameters.all.size(); ++i) {

@@ -39,8 +39,9 @@ class Trainer {
   // Bytes that steps have touched so far: equal to plan().total_bytes() from the first step on.
   int64_t used_bytes() const noexcept;
 
-  // Weights from the seed, or from a Hugging Face folder. States start at zero. One of these, or restore_checkpoint,
-  // comes before everything below.
+  // Weights from the seed, or from a Hugging Face folder. A run begins anew: states, steps and loss scale are those of
+  // a new Trainer. One of these, or restore_checkpoint, comes before everything below. Files that do not fit are an Error
+  // before anything is changed; where one cannot be read to its end, there are no weights until they are given again.
   void initialize();
   void load_weights(const std::filesystem::path& folder);
   // Writes a folder that transformers loads.
@@ -68,7 +69,8 @@ class Trainer {
   // `settings`, which restore_checkpoint() compares. The folder appears whole or not at all; a checkpoint of that name
   // is replaced, anything else that stands there is an Error.
   void save_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings) const;
-  // Throws Error, before anything is changed, unless all files are whole and the settings are the same.
+  // Throws Error, before anything is changed, unless all files are whole and the settings are the same. Where a file
+  // cannot be read after that, there are no weights until they are given again.
   void restore_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings);
 
   // The gradients of the next step, before clipping, by Hugging Face names, into a safetensors file.
