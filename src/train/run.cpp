@@ -151,6 +151,7 @@ class Run {
     if (!options_.checkpoints.empty()) {
       if (!options_.resume) make_folder(options_.checkpoints);
       held_.emplace(options_.checkpoints);
+      remove_unfinished(options_.checkpoints);  // takes room that the next one may need
     }
     fs::path from;
     if (options_.resume) {
@@ -171,8 +172,6 @@ class Run {
     for (const fs::path& folder : {options_.checkpoints, options_.output}) {
       if (!folder.empty()) make_folder(folder);
     }
-    // A killed run's unfinished checkpoint takes room that the next one may need.
-    if (!options_.checkpoints.empty()) remove_unfinished(options_.checkpoints);
     if (!options_.model_folder.empty()) {
       const fs::path config = options_.model_folder / "config.json";
       trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),

@@ -419,6 +419,7 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
 void Trainer::restore_checkpoint(const fs::path& folder, const std::map<std::string, std::string>& settings) {
   Impl& t = *impl_;
   t.check_idle("Trainer::restore_checkpoint");
+  put_back_checkpoint(folder);
   const CheckpointInfo info = read_checkpoint(folder);
   check_settings(folder, info, t.train.precision.name, settings);
   const TensorFiles weights = TensorFiles::open(folder), states = TensorFiles::open(folder / "state.safetensors");

@@ -76,5 +76,78 @@ TEST(LostState, AReadThatFailsLeavesNoMixedWeights) {
   expect_whole_or_none(trainer, [&] { trainer.restore_checkpoint(folder / "state", kSettings); });
 }
 
+// In a child that is killed before its n-th change of the disk: whether it was, or came to its end.
+bool killed_at(int64_t n, const std::function<void()>& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    end_before_change(n);
+    try {
+      work();
+      _exit(0);
+    } catch (...) {
+      _exit(1);
+    }
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == kEnded)) << status;
+  return WEXITSTATUS(status) == kEnded;
+}
+
+class Killed : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { refuse_exchange(GetParam()); }
+  void TearDown() override { refuse_exchange(false); }
+};
+INSTANTIATE_TEST_SUITE_P(LostState, Killed, testing::Values(false, true),
+                         [](const auto& name) { return name.param ? "WithoutExchange" : "WithExchange"; });
+
+// Saved over one of the same name, and killed at every point; what comes after the kill may be killed as well.
+TEST_P(Killed, AReplacementLeavesTheOldOneOrTheNewOne) {
+  ModelConfig model = small_model();
+  model.layers = 1;
+  Trainer trainer(model, small_run()), reader(model, small_run());
+  trainer.initialize();
+  const std::string old = weights_of(trainer);
+  const TemporaryFolder folder;
+  trainer.save_checkpoint(folder / "old", kSettings);
+  (void)one_step(trainer, 0);
+  const std::string fresh = weights_of(trainer);
+
+  int news = 0, olds = 0, by_renames = 0;
+  const auto check = [&](const fs::path& runs, int64_t n, int64_t m) {
+    const fs::path path = checkpoint_path(runs, 7);
+    by_renames += fs::exists(path) ? 0 : 1;
+    fs::copy(runs, folder / "direct", fs::copy_options::recursive);
+    reader.restore_checkpoint(checkpoint_path(folder / "direct", 7), kSettings);  // without the cleaning before it
+    fs::remove_all(folder / "direct");
+    remove_unfinished(runs);
+    ASSERT_EQ(newest_checkpoint(runs), path) << n << ", " << m;
+    EXPECT_EQ(std::distance(fs::directory_iterator(runs), {}), 1) << n << ", " << m;
+    reader.restore_checkpoint(path, kSettings);
+    const std::string now = weights_of(reader);
+    ASSERT_TRUE(now == old || now == fresh) << n << ", " << m;
+    ++(now == old ? olds : news);
+  };
+  bool killed = true;
+  for (int64_t n = 1; killed && !HasFatalFailure(); ++n) {
+    const fs::path runs = folder / ("runs" + std::to_string(n)), again = folder / "again";
+    make_folder(runs);
+    fs::copy(folder / "old", checkpoint_path(runs, 7));
+    killed = killed_at(n, [&] { trainer.save_checkpoint(checkpoint_path(runs, 7), kSettings); });
+    for (int64_t m = 1;; ++m) {
+      fs::remove_all(again);
+      fs::copy(runs, again, fs::copy_options::recursive);
+      if (!killed_at(m, [&] { remove_unfinished(again); })) break;
+      check(again, n, m);
+    }
+    check(runs, n, 0);
+    fs::remove_all(runs);
+  }
+  EXPECT_GT(olds, 0);
+  EXPECT_GT(news, 0);
+  EXPECT_EQ(by_renames > 0, GetParam()) << "only where names cannot be exchanged there is a moment without one";
+}
+
 }  // namespace
 }  // namespace tigon::test

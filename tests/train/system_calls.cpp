@@ -45,11 +45,6 @@ ssize_t read(int file, void* to, size_t bytes) {
   return syscall(SYS_read, file, to, bytes);
 }
 
-ssize_t write(int file, const void* from, size_t bytes) {
-  if (file > STDERR_FILENO) tigon::test::before_change();
-  return syscall(SYS_write, file, from, bytes);
-}
-
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned int flags) noexcept {
   if (tigon::test::exchange_refused && flags != 0) {
     errno = EINVAL;

@@ -19,7 +19,7 @@ std::filesystem::path newest_checkpoint(const std::filesystem::path& folder,
 // go: a run that saves an earlier one has passed over them as damaged, and they must not push out what is whole.
 void prune_checkpoints(const std::filesystem::path& folder, int64_t keep,
                        int64_t newest = std::numeric_limits<int64_t>::max());
-// What killed runs left behind.
+// Removes what killed runs left behind. The last whole copy of a checkpoint gets its name back instead.
 void remove_unfinished(const std::filesystem::path& folder);
 
 }  // namespace tigon
