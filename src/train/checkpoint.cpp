@@ -23,6 +23,7 @@ constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished";  // being written
 constexpr const char* kReplaced = ".replaced.unfinished";
 constexpr const char* kRemoved = ".removed.unfinished";
+constexpr const char* kSetAside = ".set-aside";
 constexpr int64_t kManifestLimit = int64_t{1} << 24;
 
 [[noreturn]] void damaged(const fs::path& folder, std::string what) {
@@ -284,6 +285,19 @@ void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t newest) {
     fs::rename(old, going);
   }
   remove_unfinished(folder);
+}
+
+std::vector<fs::path> set_aside_checkpoints(const fs::path& folder, int64_t step) {
+  std::vector<fs::path> renamed;
+  for (const fs::path& path : list_checkpoints(folder)) {
+    if (!earlier(checkpoint_path(folder, step), path)) continue;
+    fs::path aside = path.string() + kSetAside;
+    for (int n = 2; fs::exists(aside); ++n) aside = fmt::format("{}{}-{}", path.string(), kSetAside, n);
+    fs::rename(path, aside);
+    renamed.push_back(std::move(aside));
+  }
+  flush_folder(folder);
+  return renamed;
 }
 
 void remove_unfinished(const fs::path& folder) {

@@ -154,7 +154,9 @@ class Run {
       remove_unfinished(options_.checkpoints);  // takes room that the next one may need
     }
     fs::path from;
-    if (options_.resume) {
+    if (options_.resume && options_.resume_step >= 0) {
+      from = chosen_checkpoint();
+    } else if (options_.resume) {
       std::vector<std::string> damaged;
       from = newest_checkpoint(options_.checkpoints, &damaged);
       for (const std::string& text : damaged) observer_.on_message("passed over: " + text);
@@ -183,6 +185,11 @@ class Run {
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
       saved_ = trainer_.step();
+      // A later --resume would take them for the newest.
+      if (options_.resume_step >= 0) {
+        for (const fs::path& path : set_aside_checkpoints(options_.checkpoints, saved_))
+          observer_.on_message("set aside: " + path.string());
+      }
     } else if (!options_.model_folder.empty()) {
       trainer_.load_weights(options_.model_folder);
     } else {
@@ -190,6 +197,17 @@ class Run {
     }
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
     observer_.on_start(trainer_, trainer_.step());
+  }
+
+  fs::path chosen_checkpoint() const {
+    const fs::path chosen = checkpoint_path(options_.checkpoints, options_.resume_step);
+    if (fs::exists(chosen)) return chosen;
+    std::string there;
+    for (const fs::path& path : list_checkpoints(options_.checkpoints))
+      there += (there.empty() ? "" : ", ") + path.filename().string();
+    throw Error(ErrorCode::invalid_argument, {.where = chosen.string(),
+                                              .what = "there is no checkpoint of this step",
+                                              .expected = there.empty() ? "none is there" : "one of " + there});
   }
 
   // The weights, and what belongs to the model they came from: its tokenizer.
@@ -260,7 +278,8 @@ class Run {
       throw Error(ErrorCode::invalid_argument,
                   {.where = "step " + std::to_string(r.step),
                    .what = "the gradient is not finite; the weights are spoiled from here on",
-                   .fix = "Lower --lr, lengthen --warmup or clip harder, and resume from the last checkpoint."});
+                   .fix = "Lower --lr, lengthen --warmup or clip harder, and resume from the last checkpoint, or from "
+                          "an earlier one with --resume STEP."});
     }
     if (r.skipped && r.loss_scale <= 1) {
       throw Error(ErrorCode::invalid_argument,

@@ -363,7 +363,7 @@ StepReport Trainer::collect() {
     }
     entry.report.grad_norm = std::sqrt(squares);
   }
-  entry.report.finite = std::isfinite(entry.report.grad_norm);
+  entry.report.finite = std::isfinite(entry.report.grad_norm) && std::isfinite(entry.report.loss);
   return entry.report;
 }
 
@@ -396,7 +396,8 @@ void Trainer::save_weights(const fs::path& folder) const {
   impl_->check_idle("Trainer::save_weights");
   make_folder(folder);
   const std::vector<Tensor> weights(impl_->residents.weight.begin(), impl_->residents.weight.end());
-  (void)write_safetensors(folder / "model.safetensors", parts_to_store(impl_->transfers(), impl_->parameters, weights),
+  (void)write_safetensors(folder / "model.safetensors",
+                          only_finite(parts_to_store(impl_->transfers(), impl_->parameters, weights)),
                           {{"format", "pt"}});
   write_text_file(folder / "config.json", impl_->config_text);
 }
@@ -407,7 +408,8 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
   t.check_idle("Trainer::save_checkpoint");
   write_checkpoint(folder, [&](const fs::path& inside) {
     save_weights(inside);
-    (void)write_safetensors(inside / "state.safetensors", states_to_store(t.transfers(), t.parameters, t.residents));
+    (void)write_safetensors(inside / "state.safetensors",
+                            only_finite(states_to_store(t.transfers(), t.parameters, t.residents)));
     return CheckpointInfo{.step = t.steps_submitted,
                           .updates = t.updates,
                           .loss_scale = t.loss_scale.state(),

@@ -17,6 +17,9 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,
                                           const std::vector<Tensor>& tensors);
 
+// The same, but a value that is not finite is an Error when its turn comes: spoiled weights are not saved as good ones.
+std::vector<TensorToStore> only_finite(std::vector<TensorToStore> tensors);
+
 // The optimizer's states under our own names, and back.
 std::vector<TensorToStore> states_to_store(const Context& ctx, const ParameterList& parameters, const Residents& r);
 // Checks names, types and shapes.

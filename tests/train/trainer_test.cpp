@@ -378,6 +378,29 @@ TEST(Trainer, NewWeightsBeginANewRun) {
   }
 }
 
+// Loss and norm of the step that spoils the weights are finite: only the weights themselves tell.
+TEST(Trainer, WhatIsNotFiniteIsNotSaved) {
+  for (const std::string& precision : precision_names()) {
+    TrainConfig train = small_run();
+    train.precision = precision_from_string(precision);
+    train.optimizer.eps = 0;  // tokens that the batch does not have get no gradient, and 0/0
+    Trainer trainer(small_model(), train);
+    trainer.initialize();
+    const TemporaryFolder folder;
+    trainer.save_checkpoint(folder / "state", kSettings);
+    const StepReport report = one_step(trainer, 0);
+    EXPECT_TRUE(report.finite && !report.skipped) << precision;
+    for (const auto& call :
+         std::vector<std::function<void()>>{[&] { trainer.save_weights(folder / "weights"); },
+                                            [&] { trainer.save_checkpoint(folder / "state", kSettings); }}) {
+      expect_error(call, ErrorCode::invalid_argument, "'model.embed_tokens.weight': a value is not finite");
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder / "weights"));
+    trainer.restore_checkpoint(folder / "state", kSettings);
+    EXPECT_EQ(trainer.step(), 0) << "the checkpoint from before stays";
+  }
+}
+
 TEST(Schedule, RisesAndFalls) {
   const Schedule cosine{.decay = Decay::cosine, .warmup = 10, .floor = 0.1};
   EXPECT_DOUBLE_EQ(schedule_factor(cosine, 1, 110), 0.1);

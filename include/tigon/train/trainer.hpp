@@ -22,7 +22,7 @@ struct StepReport {
   int64_t tokens = 0;    // in the step
   double seconds = 0;    // on a GPU, from the end of the step before; else 0
   bool skipped = false;  // overflowed under a dynamic loss scale
-  bool finite = true;
+  bool finite = true;    // the loss and the gradient's norm
 };
 
 // A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers
@@ -44,7 +44,7 @@ class Trainer {
   // before anything is changed; where one cannot be read to its end, there are no weights until they are given again.
   void initialize();
   void load_weights(const std::filesystem::path& folder);
-  // Writes a folder that transformers loads.
+  // Writes a folder that transformers loads. Weights that are not finite are an Error, here and in a checkpoint.
   void save_weights(const std::filesystem::path& folder) const;
   // Text to write as config.json instead of our own, such as the one the weights came with.
   void set_config_text(std::string text);
