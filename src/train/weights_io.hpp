@@ -8,8 +8,8 @@ namespace tigon {
 // Random weights: normal values by (seed, parameter, element), the same on every device.
 void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, Residents& r);
 
-// Weights from Hugging Face files, in any floating type. Checks first: a tensor that is missing, too many, or of another
-// shape is an Error. Loading expects what was checked.
+// Weights from Hugging Face files, in any floating type. Checks first: a tensor that is missing, too many, or of
+// another shape is an Error. Loading expects what was checked.
 void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files);
 void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, Residents& r);
 
