@@ -328,13 +328,9 @@ class Run {
 
   void submit() {
     const TrainConfig& train = trainer_.config();
-    micros_.assign(static_cast<size_t>(train.accumulate), {});
-    int64_t sample = trainer_.step() * train.accumulate * train.batch;
-    for (TokenBatch& micro : micros_) {
-      data_.fill(sample, train.batch, micro);
-      sample += train.batch;
-    }
-    trainer_.submit(micros_);
+    const int64_t first = trainer_.step() * train.accumulate;
+    trainer_.submit_from(
+        [&](int64_t micro, TokenBatch& batch) { data_.fill((first + micro) * train.batch, train.batch, batch); });
   }
 
   void finish_step(StepLog& log) {
@@ -445,7 +441,6 @@ class Run {
   std::optional<FolderLock> held_;  // the checkpoints'
   Trainer trainer_;
   std::map<std::string, std::string> settings_;
-  std::vector<TokenBatch> micros_;
   RunResult result_;
   Clock::time_point begin_, lap_;
   int64_t collected_ = 0, saved_ = 0, timed_tokens_ = 0;

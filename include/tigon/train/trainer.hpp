@@ -40,8 +40,9 @@ class Trainer {
   int64_t used_bytes() const noexcept;
 
   // Weights from the seed, or from a Hugging Face folder. A run begins anew: states, steps and loss scale are those of
-  // a new Trainer. One of these, or restore_checkpoint, comes before everything below. Files that do not fit are an Error
-  // before anything is changed; where one cannot be read to its end, there are no weights until they are given again.
+  // a new Trainer. One of these, or restore_checkpoint, comes before everything below. Files that do not fit are an
+  // Error before anything is changed; where one cannot be read to its end, there are no weights until they are given
+  // again.
   void initialize();
   void load_weights(const std::filesystem::path& folder);
   // Writes a folder that transformers loads. Weights that are not finite are an Error, here and in a checkpoint.
@@ -53,6 +54,9 @@ class Trainer {
   // that do not fit are an Error before anything is changed; after any other one (a file, the device) the state is not
   // whole, and a new Trainer is needed.
   void submit(const std::vector<TokenBatch>& micros);
+  // The same, with one micro-batch on the host at a time: `fill` gets each of them empty, in their order. What it
+  // throws reaches the caller, and nothing is changed.
+  void submit_from(const std::function<void(int64_t micro, TokenBatch& batch)>& fill);
   // The results of the oldest step that was submitted and not collected; waits for it.
   StepReport collect();
   int64_t pending() const noexcept;
