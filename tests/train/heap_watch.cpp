@@ -20,15 +20,20 @@ void watch_heap() { most = held.load(); }
 
 }  // namespace tigon::test
 
-void* operator new(size_t bytes) {
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   using namespace tigon::test;
   void* data = std::malloc(bytes > 0 ? bytes : 1);
-  if (data == nullptr) throw std::bad_alloc();
+  if (data == nullptr) return nullptr;
   const int64_t now = held += static_cast<int64_t>(malloc_usable_size(data));
   int64_t before = most;
   while (now > before && !most.compare_exchange_weak(before, now)) {
   }
   return data;
+}
+
+void* operator new(size_t bytes) {
+  if (void* data = operator new(bytes, std::nothrow)) return data;
+  throw std::bad_alloc();
 }
 
 void operator delete(void* data) noexcept {
