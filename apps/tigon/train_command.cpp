@@ -145,6 +145,19 @@ double measured_gemm_rate(const TrainConfig& train) try {
   return 0;
 }
 
+constexpr const char* kNewest = "newest";
+
+// The step that --resume names; negative: the newest.
+int64_t chosen_step(const std::string& text) {
+  if (text == kNewest) return -1;
+  if (!text.empty() && text.size() <= 13 && text.find_first_not_of("0123456789") == std::string::npos)
+    return std::stoll(text);
+  throw Error(ErrorCode::invalid_argument, {.where = "--resume",
+                                            .what = "this is not a step",
+                                            .expected = "a whole number, or nothing for the newest checkpoint",
+                                            .got = "'" + text + "'"});
+}
+
 // 0, or what the signal that stopped the run makes of it.
 int run(Flags& flags) {
   const ModelConfig model = flags.model.model_config();
@@ -255,8 +268,17 @@ void add_train(CLI::App& app, int& exit_code) {
   train->add_option("--keep", flags->run.keep, "How many checkpoints stay")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  train->add_flag("--resume", flags->run.resume,
-                  "Go on from the newest checkpoint: bitwise as if the run had not stopped");
+  train
+      ->add_option_function<std::string>(
+          "--resume",
+          [flags](const std::string& step) {
+            flags->run.resume = true;
+            flags->run.resume_step = chosen_step(step);
+          },
+          "Go on from the newest checkpoint, bitwise as if the run had not stopped; or from that of a step")
+      ->expected(0, 1)
+      ->type_name("[STEP]")
+      ->default_str(kNewest);  // what stands there without a value
   train->add_option("--output", flags->run.output, "Folder for the trained weights, as transformers loads them");
   train->add_option("--log", flags->run.log, "A line of JSON per step into this file");
   train->add_option("--print-every", flags->print_every, "Steps between printed lines")

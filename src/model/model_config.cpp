@@ -200,15 +200,17 @@ void read_rope(Fields& fields, ModelConfig& config, const std::string& where) {
   if (fields.boolean("rope_interleaved", false)) {
     fields.unsupported("rope_interleaved", "a rotation of neighbouring pairs is not supported");
   }
-  // transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling.
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const Json* value = fields.get(key);
-    if (value == nullptr) continue;
-    for (const auto& [name, member] : value->object(fields.at(key))) {
-      if (member.is_object()) fields.unsupported(key, "rope parameters by layer type are not supported");
-    }
-    config.rope_scaling = rope_scaling(*value, config, where + ": '" + key + "'", config.rope_theta);
+  // transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling. Where both are there, it takes
+  // rope_scaling, and nothing at all of rope_parameters.
+  const Json *scaling = fields.get("rope_scaling"), *parameters = fields.get("rope_parameters");
+  const bool old = scaling != nullptr && !scaling->object(fields.at("rope_scaling")).empty();
+  const char* key = old ? "rope_scaling" : "rope_parameters";
+  const Json* value = old ? scaling : parameters;
+  if (value == nullptr) return;
+  for (const auto& [name, member] : value->object(fields.at(key))) {
+    if (member.is_object()) fields.unsupported(key, "rope parameters by layer type are not supported");
   }
+  config.rope_scaling = rope_scaling(*value, config, where + ": '" + key + "'", config.rope_theta);
 }
 
 void read_window(Fields& fields, ModelConfig& config) {
@@ -238,11 +240,8 @@ void read_gemma(Fields& fields, ModelConfig& config) {
   config.norm_offset = 1.0;
   config.norm_casting = ops::NormCasting::gemma;
   config.embedding_scale = std::sqrt(static_cast<double>(config.hidden));
-  // Files of transformers 4 have hidden_activation; null there means the tanh form, whatever hidden_act says.
-  if (fields.has_key("hidden_activation")) {
-    config.activation =
-        activation_of(fields, "hidden_activation", fields.string("hidden_activation", "gelu_pytorch_tanh"));
-  }
+  // Transformers 4 took the activation from here, 5 takes hidden_act alone.
+  (void)fields.get("hidden_activation");
   if (fields.boolean("use_bidirectional_attention", false)) {
     fields.unsupported("use_bidirectional_attention", "attention to later tokens is not supported");
   }

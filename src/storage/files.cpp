@@ -134,6 +134,10 @@ FolderLock::~FolderLock() {
   if (handle_ >= 0) (void)::close(handle_);
 }
 
+bool exchange_names(const std::filesystem::path& a, const std::filesystem::path& b) noexcept {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+}
+
 void flush_folder(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder.empty() ? "." : folder;
   const int handle = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -20,7 +20,10 @@ constexpr const char* kManifest = "checkpoint.json";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kFiles[] = {"model.safetensors", "config.json", kState};
 constexpr const char* kStep = "step-";
-constexpr const char* kUnfinished = ".unfinished";
+constexpr const char* kUnfinished = ".unfinished";  // being written
+constexpr const char* kReplaced = ".replaced.unfinished";
+constexpr const char* kRemoved = ".removed.unfinished";
+constexpr const char* kSetAside = ".set-aside";
 constexpr int64_t kManifestLimit = int64_t{1} << 24;
 
 [[noreturn]] void damaged(const fs::path& folder, std::string what) {
@@ -54,8 +57,36 @@ void check_replaceable(const fs::path& folder) {
                                             .fix = "Choose another name."});
 }
 
+bool is_whole(const fs::path& folder) {
+  if (!fs::exists(folder / kManifest)) return false;
+  try {
+    (void)read_checkpoint(folder);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Whenever a kill comes, a whole one is there: under its name, or where put_back_checkpoint finds it.
+void move_into_place(const fs::path& unfinished, const fs::path& folder) {
+  fs::path old = folder.string() + kReplaced;
+  fs::remove_all(old);
+  if (!fs::exists(folder)) {
+    fs::rename(unfinished, folder);
+  } else if (exchange_names(unfinished, folder)) {
+    old = unfinished;
+  } else {
+    fs::rename(folder, old);
+    fs::rename(unfinished, folder);
+  }
+  flush_folder(folder.parent_path());
+  std::error_code none;
+  fs::remove_all(old, none);  // what stays of it goes with the next one
+}
+
 void write_folder(const fs::path& folder, const std::function<CheckpointInfo(const fs::path&)>& write) {
   check_replaceable(folder);
+  put_back_checkpoint(folder);
   const fs::path unfinished = folder.string() + kUnfinished;
   fs::remove_all(unfinished);
   make_folder(unfinished);
@@ -82,12 +113,7 @@ void write_folder(const fs::path& folder, const std::function<CheckpointInfo(con
   json.set("checksum", fmt::format("{:016x}", text_checksum(json.dump())));
   write_text_file(unfinished / kManifest, json.dump());
 
-  const fs::path replaced = folder.string() + ".replaced" + kUnfinished;
-  fs::remove_all(replaced);
-  if (fs::exists(folder)) fs::rename(folder, replaced);
-  fs::rename(unfinished, folder);
-  flush_folder(folder.parent_path());
-  fs::remove_all(replaced);
+  move_into_place(unfinished, folder);
 }
 
 }  // namespace
@@ -99,7 +125,7 @@ void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo
   // What a save that failed has written takes the room that it lacked.
   const auto clean = [&] {
     std::error_code none;
-    fs::remove_all(named.string() + kUnfinished, none);
+    if (!is_whole(named.string() + kUnfinished)) fs::remove_all(named.string() + kUnfinished, none);
   };
   try {
     write_folder(named, write);
@@ -111,6 +137,24 @@ void write_checkpoint(const fs::path& folder, const std::function<CheckpointInfo
     throw Error(ErrorCode::io, {.where = named.string(),
                                 .what = "the checkpoint cannot be written: " + error.code().message(),
                                 .fix = "Choose a folder that is writable and has room."});
+  }
+}
+
+void put_back_checkpoint(const fs::path& folder) {
+  for (const char* suffix : {kUnfinished, kReplaced}) {
+    const fs::path copy = folder.string() + suffix;
+    if (!is_whole(copy)) continue;
+    if (is_whole(folder)) return;
+    check_replaceable(folder);
+    std::error_code failed;
+    fs::remove_all(folder, failed);
+    fs::rename(copy, folder, failed);
+    if (failed) {
+      throw Error(ErrorCode::io, {.where = copy.string(),
+                                  .what = "this whole checkpoint cannot get its name back: " + failed.message(),
+                                  .fix = "Rename it to " + folder.string() + "."});
+    }
+    return flush_folder(folder.parent_path());
   }
 }
 
@@ -236,19 +280,38 @@ void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t newest) {
   for (int64_t i = 0; i < surplus; ++i) {
     // Renamed first: a half-removed folder must not look like a checkpoint.
     const fs::path& old = all[static_cast<size_t>(i)];
-    const fs::path going = old.string() + kUnfinished;
+    const fs::path going = old.string() + kRemoved;
     fs::remove_all(going);
     fs::rename(old, going);
   }
   remove_unfinished(folder);
 }
 
+std::vector<fs::path> set_aside_checkpoints(const fs::path& folder, int64_t step) {
+  std::vector<fs::path> renamed;
+  for (const fs::path& path : list_checkpoints(folder)) {
+    if (!earlier(checkpoint_path(folder, step), path)) continue;
+    fs::path aside = path.string() + kSetAside;
+    for (int n = 2; fs::exists(aside); ++n) aside = fmt::format("{}{}-{}", path.string(), kSetAside, n);
+    fs::rename(path, aside);
+    renamed.push_back(std::move(aside));
+  }
+  flush_folder(folder);
+  return renamed;
+}
+
 void remove_unfinished(const fs::path& folder) {
   std::error_code none;
+  std::vector<fs::path> left;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename();
     // A folder may hold more than checkpoints: what has another name is not ours to remove.
-    if (name.starts_with(kStep) && name.ends_with(kUnfinished)) fs::remove_all(entry.path());
+    if (name.starts_with(kStep) && name.ends_with(kUnfinished)) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) {
+    const std::string name = path.filename();
+    put_back_checkpoint(folder / name.substr(0, name.find('.')));
+    fs::remove_all(path);
   }
 }
 

@@ -19,9 +19,13 @@ struct CheckpointInfo {
 };
 
 // Lets `write` fill a folder beside `folder`, adds checkpoint.json, flushes, and renames it into place: the folder is
-// whole or not there.
+// whole or not there. One that it replaces is there until then; where the file system cannot exchange two names, a kill
+// may leave both beside the name, and put_back_checkpoint finds them.
 void write_checkpoint(const std::filesystem::path& folder,
                       const std::function<CheckpointInfo(const std::filesystem::path& inside)>& write);
+
+// Where a kill left no whole checkpoint of this name but a whole copy beside it, the copy gets the name.
+void put_back_checkpoint(const std::filesystem::path& folder);
 
 // Checks every file against its checksum.
 CheckpointInfo read_checkpoint(const std::filesystem::path& folder);

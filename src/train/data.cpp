@@ -94,6 +94,14 @@ void TokenFile::read(int64_t first, int64_t count, int32_t* out) const {
   }
 }
 
+void TokenFile::check(int64_t first, int64_t last) const {
+  constexpr int64_t kMost = int64_t{1} << 30, kPiece = int64_t{1} << 20;
+  const bool always_inside = int64_t{1} << (8 * width_) <= vocab_;
+  if (always_inside || (last - first) * width_ > kMost) return;
+  std::vector<int32_t> piece(static_cast<size_t>(std::min(kPiece, last - first)));
+  for (; first < last; first += kPiece) read(first, std::min(kPiece, last - first), piece.data());
+}
+
 Sampler::Sampler(const std::filesystem::path& path, const Options& options) : options_(options) {
   check_range("seq", static_cast<double>(options.seq), 1, 1 << 24);
   check_range("vocab", static_cast<double>(options.vocab), 1, static_cast<double>(kLargestVocab));
@@ -134,6 +142,10 @@ std::string Sampler::fingerprint() const {
     file_->read(options_.first_token + windows_ * i / taken * options_.seq, each, tokens.data() + i * each);
   }
   return fmt::format("{:016x}", text_checksum({reinterpret_cast<const char*>(tokens.data()), tokens.size() * 4}));
+}
+
+void Sampler::check_tokens() const {
+  if (file_) file_->check(options_.first_token, options_.last_token);
 }
 
 int64_t Sampler::window_of(int64_t sample) {

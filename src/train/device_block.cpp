@@ -35,6 +35,14 @@ void copy_bytes_from(const Context& ctx, void* to, const Tensor& from, int64_t o
 void copy_to(const Context& ctx, const Tensor& to, const void* from) { copy_bytes_to(ctx, to, 0, from, to.bytes()); }
 void copy_from(const Context& ctx, void* to, const Tensor& from) { copy_bytes_from(ctx, to, from, 0, from.bytes()); }
 
+void queue_copy(const Context& ctx, const Tensor& to, const Tensor& from) {
+  if (ctx.device.kind == DeviceKind::cpu) {
+    std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes()));
+  } else {
+    device_copy(ctx, to.data, from.data, to.bytes());
+  }
+}
+
 void fill_zero(const Context& ctx, const Tensor& t) {
   if (ctx.device.kind == DeviceKind::cpu) {
     std::memset(t.data, 0, static_cast<size_t>(t.bytes()));

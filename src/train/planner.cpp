@@ -48,12 +48,12 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
       return Context{.device = train.device, .threads = train.threads, .memory = &arena};
     };
     Residents r(in(stays), parameters, train);
-    const StepBuffers& buffers = r.buffers[0];
+    const StepBuffers &buffers = r.buffers[0], &micro = r.turn ? *r.turn : buffers;
     // The sequences are measured while what stays is there, as they run.
     r.gradients.begin_step();
     const UpdateArgs args;
-    step.forward_backward(in(first), r, buffers, 0, train.memory.update_early ? &args : nullptr);
-    if (train.accumulate > 1) step.forward_backward(in(further), r, buffers, 1);
+    step.forward_backward(in(first), r, micro, train.memory.update_early ? &args : nullptr);
+    if (train.accumulate > 1) step.forward_backward(in(further), r, micro);
     if (!train.memory.update_early) {
       const Context ctx = in(train.accumulate > 1 ? update : first);
       step.norm(ctx, r, buffers, 1.0);

@@ -15,15 +15,17 @@ Residents::Residents(const Context& ctx, const ParameterList& parameters, const 
     v.push_back(take(".v", precision.v, MemoryClass::states));
   }
   if (train.accumulate > 1) gradients.take_all(ctx);
-  const int64_t tokens = train.tokens(), micros = train.accumulate;
+  const int64_t tokens = train.tokens();
   const int64_t parts = train.memory.update_early ? static_cast<int64_t>(parameters.blocks.size()) + 2 : 0;
   const int sets = train.device.kind == DeviceKind::cpu ? 1 : 2;
-  for (int i = 0; i < sets; ++i) {
-    buffers.push_back({.ids = OwnedTensor(ctx, "token ids", DType::i32, {micros, tokens}, MemoryClass::other),
+  const auto take_buffers = [&](int64_t micros) {
+    return StepBuffers{.ids = OwnedTensor(ctx, "token ids", DType::i32, {micros, tokens}, MemoryClass::other),
                        .labels = OwnedTensor(ctx, "labels", DType::i32, {micros, tokens}, MemoryClass::other),
                        .loss_grad = OwnedTensor(ctx, "loss gradient", DType::f32, {1}, MemoryClass::other),
-                       .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2 + parts}, MemoryClass::other)});
-  }
+                       .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2 + parts}, MemoryClass::other)};
+  };
+  for (int i = 0; i < sets; ++i) buffers.push_back(take_buffers(train.accumulate));
+  if (train.accumulate > 1) turn = take_buffers(1);
 }
 
 BlockTensors Residents::block_weights(const ParameterList& parameters, int64_t layer) const {

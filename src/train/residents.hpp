@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tigon/train/train_config.hpp"
@@ -37,6 +38,9 @@ struct Residents {
 
   std::vector<OwnedTensor> weight, master, m, v;  // by parameter; no master where the precision has none
   std::vector<StepBuffers> buffers;
+  // With several micro-batches each is copied here in its turn, so that all of them run on the same addresses: what a
+  // GPU records of one serves for the others.
+  std::optional<StepBuffers> turn;
   Gradients gradients;
 
   BlockTensors block_weights(const ParameterList& parameters, int64_t layer) const;

@@ -12,6 +12,7 @@
 #include "tigon/storage/files.hpp"
 #include "tigon/train/checkpoints.hpp"
 #include "train/check_range.hpp"
+#include "train/room.hpp"
 
 namespace tigon {
 
@@ -101,22 +102,21 @@ class Run {
     const int64_t last = trainer_.config().steps;
     begin_ = lap_ = Clock::now();
     while (trainer_.step() < last && !stop_) {
-      submit();
+      saving_first(log, [&] { submit(); });
       while (trainer_.pending() >= trainer_.most_pending()) finish_step(log);
       const int64_t step = trainer_.step();
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0 && step < last;
       const bool evaluates = eval_ && options_.eval_every > 0 && step % options_.eval_every == 0 && step < last;
       if (!saves && !evaluates) continue;
       drain(log);
-      if (evaluates) evaluate(log);
-      if (saves) save();    // last: what happened before a checkpoint is in the log, whenever the run is killed
-      lap_ = Clock::now();  // what happened in between is not the next step's time
+      if (evaluates) saving_first(log, [&] { evaluate(log); });
+      if (saves) try_save();  // last: what happened before a checkpoint is in the log, whenever the run is killed
+      lap_ = Clock::now();    // what happened in between is not the next step's time
     }
     drain(log);
     result_.stopped = stop_ && trainer_.step() < last;
-    if (eval_ && !result_.stopped) evaluate(log);  // whoever stops a run waits for it
-    if (!options_.checkpoints.empty() && trainer_.step() > saved_) save();
-    if (!options_.output.empty() && !result_.stopped) write_output();
+    if (eval_ && !result_.stopped) saving_first(log, [&] { evaluate(log); });  // whoever stops a run waits for it
+    write_results();
     result_.steps = trainer_.step();
     result_.trained = collected_;
     result_.planned_bytes = trainer_.plan().total_bytes();
@@ -151,9 +151,12 @@ class Run {
     if (!options_.checkpoints.empty()) {
       if (!options_.resume) make_folder(options_.checkpoints);
       held_.emplace(options_.checkpoints);
+      remove_unfinished(options_.checkpoints);  // takes room that the next one may need
     }
     fs::path from;
-    if (options_.resume) {
+    if (options_.resume && options_.resume_step >= 0) {
+      from = chosen_checkpoint();
+    } else if (options_.resume) {
       std::vector<std::string> damaged;
       from = newest_checkpoint(options_.checkpoints, &damaged);
       for (const std::string& text : damaged) observer_.on_message("passed over: " + text);
@@ -171,31 +174,141 @@ class Run {
     for (const fs::path& folder : {options_.checkpoints, options_.output}) {
       if (!folder.empty()) make_folder(folder);
     }
-    // A killed run's unfinished checkpoint takes room that the next one may need.
-    if (!options_.checkpoints.empty()) remove_unfinished(options_.checkpoints);
     if (!options_.model_folder.empty()) {
       const fs::path config = options_.model_folder / "config.json";
       trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
                                                       trainer_.config().precision.weight, config.string()));
     }
+    data_.check_tokens();
+    if (eval_) eval_->check_tokens();
     // Large models take a while.
     const fs::path& source = from.empty() ? options_.model_folder : from;
     if (!source.empty()) observer_.on_message("loading " + source.string());
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
       saved_ = trainer_.step();
+      // A later --resume would take them for the newest.
+      if (options_.resume_step >= 0) {
+        for (const fs::path& path : set_aside_checkpoints(options_.checkpoints, saved_))
+          observer_.on_message("set aside: " + path.string());
+      }
     } else if (!options_.model_folder.empty()) {
       trainer_.load_weights(options_.model_folder);
     } else {
       trainer_.initialize();
     }
+    check_disk();
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
     observer_.on_start(trainer_, trainer_.step());
   }
 
-  // The weights, and what belongs to the model they came from: its tokenizer.
+  fs::path chosen_checkpoint() const {
+    const fs::path chosen = checkpoint_path(options_.checkpoints, options_.resume_step);
+    if (fs::exists(chosen)) return chosen;
+    std::string there;
+    for (const fs::path& path : list_checkpoints(options_.checkpoints))
+      there += (there.empty() ? "" : ", ") + path.filename().string();
+    throw Error(ErrorCode::invalid_argument, {.where = chosen.string(),
+                                              .what = "there is no checkpoint of this step",
+                                              .expected = there.empty() ? "none is there" : "one of " + there});
+  }
+
+  // Runs last for days, and how much they write is known now.
+  void check_disk() const {
+    const auto bytes = trainer_.plan().residents.ledger.peak_by_class();
+    const int64_t weights = bytes[static_cast<size_t>(MemoryClass::weights)];
+    const int64_t state = weights + bytes[static_cast<size_t>(MemoryClass::states)];
+    const int64_t first = trainer_.step(), last = trainer_.config().steps, every = options_.save_every;
+    std::vector<RoomNeed> needs;
+    if (!options_.checkpoints.empty() && last > first) {
+      const int64_t saves = every > 0 ? (last - 1) / every - first / every + 1 : 1;
+      const auto there = static_cast<int64_t>(list_checkpoints(options_.checkpoints).size());
+      const int64_t more = std::clamp<int64_t>(options_.keep + 1 - there, 1, saves);
+      needs.push_back({.folder = options_.checkpoints, .count = more, .bytes = state, .what = "a checkpoint"});
+    }
+    if (!options_.output.empty())
+      needs.push_back({.folder = options_.output, .count = 1, .bytes = weights, .what = "the weights"});
+    check_room(needs);
+  }
+
+  // What fails outside the trainer, as data that cannot be read, must not cost what was learnt since the last save.
+  template <class Work>
+  void saving_first(StepLog& log, const Work& work) {
+    try {
+      work();
+    } catch (const Error&) {
+      if (!options_.checkpoints.empty()) rescue(log);
+      throw;
+    }
+  }
+  void rescue(StepLog& log) {
+    try {
+      drain(log);
+      if (trainer_.step() > saved_) save();
+    } catch (const Error& error) {
+      observer_.on_message(std::string("nothing could be saved: ") + error.what());
+    }
+  }
+
+  // A disk that is full now may have room later: only the last checkpoint has to be written.
+  void try_save() {
+    try {
+      save();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+      observer_.on_message(std::string("not saved, the run goes on: ") + error.what());
+    }
+  }
+
+  // The last checkpoint and the trained model. Where one cannot be written, the other is.
+  void write_results() {
+    const bool wants_output = !options_.output.empty() && !result_.stopped;
+    if (!options_.checkpoints.empty() && trainer_.step() > saved_) {
+      try {
+        save();
+      } catch (const Error&) {
+        if (wants_output) write_output();
+        throw;
+      }
+    }
+    if (wants_output) write_output();
+  }
+
   void write_output() {
-    trainer_.save_weights(options_.output);
+    try {
+      trainer_.save_weights(options_.output);
+    } catch (const Error& error) {
+      const fs::path model = model_elsewhere();
+      if (model.empty()) throw;
+      throw Error(error.code(),
+                  {.where = options_.output.string(),
+                   .what = std::string("the trained model cannot be written here (") + error.what() + ")",
+                   .fix = "It is in " + model.string() + ": take model.safetensors and config.json from there."});
+    }
+    copy_tokenizer();
+  }
+
+  // A folder with the trained model where --output cannot be written: the last checkpoint, or a new one for temporary
+  // files. Empty where there is none.
+  fs::path model_elsewhere() const {
+    if (!options_.checkpoints.empty() && saved_ == trainer_.step()) {
+      const fs::path last = checkpoint_path(options_.checkpoints, saved_);
+      if (fs::exists(last)) return last;
+    }
+    std::error_code failed;
+    std::string folder = (fs::temp_directory_path(failed) / "tigon-model-XXXXXX").string();
+    if (failed || mkdtemp(folder.data()) == nullptr) return {};
+    try {
+      trainer_.save_weights(folder);
+      return folder;
+    } catch (const Error&) {
+      fs::remove_all(folder, failed);
+      return {};
+    }
+  }
+
+  // What belongs to the model that the weights came from.
+  void copy_tokenizer() {
     std::error_code failed;
     if (options_.model_folder.empty() || fs::equivalent(options_.model_folder, options_.output, failed)) return;
     for (const char* name :
@@ -215,13 +328,9 @@ class Run {
 
   void submit() {
     const TrainConfig& train = trainer_.config();
-    micros_.assign(static_cast<size_t>(train.accumulate), {});
-    int64_t sample = trainer_.step() * train.accumulate * train.batch;
-    for (TokenBatch& micro : micros_) {
-      data_.fill(sample, train.batch, micro);
-      sample += train.batch;
-    }
-    trainer_.submit(micros_);
+    const int64_t first = trainer_.step() * train.accumulate;
+    trainer_.submit_from(
+        [&](int64_t micro, TokenBatch& batch) { data_.fill((first + micro) * train.batch, train.batch, batch); });
   }
 
   void finish_step(StepLog& log) {
@@ -261,7 +370,8 @@ class Run {
       throw Error(ErrorCode::invalid_argument,
                   {.where = "step " + std::to_string(r.step),
                    .what = "the gradient is not finite; the weights are spoiled from here on",
-                   .fix = "Lower --lr, lengthen --warmup or clip harder, and resume from the last checkpoint."});
+                   .fix = "Lower --lr, lengthen --warmup or clip harder, and resume from the last checkpoint, or from "
+                          "an earlier one with --resume STEP."});
     }
     if (r.skipped && r.loss_scale <= 1) {
       throw Error(ErrorCode::invalid_argument,
@@ -317,8 +427,8 @@ class Run {
   void save() {
     const fs::path path = checkpoint_path(options_.checkpoints, trainer_.step());
     trainer_.save_checkpoint(path, settings_);
-    prune_checkpoints(options_.checkpoints, options_.keep, trainer_.step());
     saved_ = trainer_.step();
+    prune_checkpoints(options_.checkpoints, options_.keep, saved_);
     observer_.on_checkpoint(path);
   }
 
@@ -331,7 +441,6 @@ class Run {
   std::optional<FolderLock> held_;  // the checkpoints'
   Trainer trainer_;
   std::map<std::string, std::string> settings_;
-  std::vector<TokenBatch> micros_;
   RunResult result_;
   Clock::time_point begin_, lap_;
   int64_t collected_ = 0, saved_ = 0, timed_tokens_ = 0;

@@ -45,10 +45,10 @@ class LossMemory final : public MemorySource {
 
 }  // namespace
 
-void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro,
+void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers,
                             const UpdateArgs* early) const {
   const int64_t layers = model_.layers;
-  const Tensor ids = buffers.micro_ids(micro);
+  const Tensor ids = buffers.micro_ids(0);
   const Tensor embedding = r.weight[static_cast<size_t>(parameters_.embedding)];
   std::vector<BlockValues> saved(static_cast<size_t>(layers));
 
@@ -65,7 +65,7 @@ void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers&
                              .runs = &runs_});
   }
 
-  OwnedTensor dx = loss_and_grad(ctx, r, buffers, micro, stream, true);
+  OwnedTensor dx = loss_and_grad(ctx, r, buffers, stream, true);
   if (early) {
     // A head that is the embedding gets the rest of its gradient at the very end.
     const std::array<int, 2> end = {parameters_.final_norm, parameters_.head};
@@ -97,8 +97,8 @@ void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers&
 }
 
 // The last norm, the head and the loss; returns the gradient of the stream's end.
-OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro,
-                                const StreamEnd& stream, bool with_grad) const {
+OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuffers& buffers, const StreamEnd& stream,
+                                bool with_grad) const {
   const DType dtype = train_.precision.weight;
   const int64_t tokens = train_.tokens();
   const Tensor norm_weight = r.weight[static_cast<size_t>(parameters_.final_norm)];
@@ -130,10 +130,10 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuff
   ops::FusedLinearCrossEntropyForward loss{
       .x = normed,
       .weight = r.weight[static_cast<size_t>(parameters_.head)],
-      .target = buffers.micro_labels(micro),
+      .target = buffers.micro_labels(0),
       .options = {.ignore_index = train_.ignore_index, .reduction = ops::Reduction::sum},
       .chunk = train_.memory.chunk,
-      .out = {.loss = buffers.loss(micro)}};
+      .out = {.loss = buffers.loss(0)}};
   OwnedTensor dnormed;
   if (with_grad) {
     dnormed = make("final.dnormed", MemoryClass::activations);
@@ -233,7 +233,7 @@ void Step::evaluate(const Context& ctx, Residents& r, const StepBuffers& buffers
                              .below = stream},
                             false);
   }
-  (void)loss_and_grad(ctx, r, buffers, 0, stream, false);
+  (void)loss_and_grad(ctx, r, buffers, stream, false);
 }
 
 }  // namespace tigon

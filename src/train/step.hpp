@@ -21,8 +21,8 @@ class Step {
  public:
   Step(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
 
-  // Loss and gradients of one micro-batch; with `early` also the update of each part when its gradient is complete.
-  void forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro,
+  // Loss and gradients of micro-batch 0; with `early` also the update of each part when its gradient is complete.
+  void forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers,
                         const UpdateArgs* early = nullptr) const;
   // The gradient's norm and the factor that clips it; both stay on the device.
   void norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const;
@@ -38,8 +38,8 @@ class Step {
                   const UpdateArgs& args) const;
   void update_part(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t part,
                    std::span<const int> parameters, const UpdateArgs& args) const;
-  OwnedTensor loss_and_grad(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t micro,
-                            const StreamEnd& stream, bool with_grad) const;
+  OwnedTensor loss_and_grad(const Context& ctx, Residents& r, const StepBuffers& buffers, const StreamEnd& stream,
+                            bool with_grad) const;
 
   const ModelConfig& model_;
   const ParameterList& parameters_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <deque>
@@ -80,11 +81,14 @@ struct Trainer::Impl {
 
   // Weights are there, and whole.
   void check_ready(const char* where) const;
+  // The weights of `files`. They are checked before any is overwritten; where a read fails after that, there are none.
+  void load(const TensorFiles& files);
+  // Weights of a run that has not begun.
+  void begin_anew();
   void check_idle(const char* where) const;
   // All that ops would refuse in the middle of a step, and a count that would quietly scale the gradient.
   void check_batch(const char* where, const TokenBatch& batch) const;
-  void upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const;
-  void forward_backward(const StepBuffers& b, bool books_only, const UpdateArgs* early);
+  void run_micro(const StepBuffers& b, bool first, size_t graph, const UpdateArgs* early);
   void run_gradients(size_t which, const UpdateArgs* early);
   bool gradients_finite(const StepBuffers& b) const;
   void write_gradients();
@@ -99,8 +103,8 @@ struct Trainer::Impl {
   Bookkeeping step_books{step_arena}, further_books{further_arena};
   Residents residents;
   Step step;
-  bool warm = false;                                   // a step has run, so that libraries have made their choices
-  std::vector<std::unique_ptr<DeviceGraph>> recorded;  // forward and backward, by buffers
+  bool warm = false;                                     // a step has run, so that libraries have made their choices
+  std::array<std::unique_ptr<DeviceGraph>, 2> recorded;  // forward and backward of a micro-batch
   LossScale loss_scale;
   std::string config_text;
   std::deque<Pending> pending;
@@ -153,7 +157,7 @@ int64_t Trainer::used_bytes() const noexcept {
 void Trainer::Impl::check_ready(const char* where) const {
   if (!has_weights) {
     throw Error(ErrorCode::invalid_argument, {.where = where,
-                                              .what = "there are no weights yet",
+                                              .what = "there are no whole weights",
                                               .fix = "Call initialize, load_weights or restore_checkpoint first."});
   }
   if (unfinished) {
@@ -198,29 +202,30 @@ void Trainer::Impl::check_batch(const char* where, const TokenBatch& batch) cons
   }
 }
 
+void Trainer::Impl::load(const TensorFiles& files) {
+  check_weights(parameters, model.tied_embeddings, files);
+  has_weights = false;
+  tigon::load_weights(transfers(), parameters, files, residents);
+}
+
+void Trainer::Impl::begin_anew() {
+  clear_states(transfers(), residents);
+  steps_submitted = updates = 0;
+  loss_scale = LossScale(train.precision.loss_scale);
+  has_weights = true;
+}
+
 void Trainer::initialize() {
   impl_->check_idle("Trainer::initialize");
+  impl_->has_weights = false;
   initialize_weights(impl_->transfers(), impl_->parameters, impl_->train.seed, impl_->residents);
-  clear_states(impl_->transfers(), impl_->residents);
-  impl_->has_weights = true;
+  impl_->begin_anew();
 }
 
 void Trainer::load_weights(const fs::path& folder) {
   impl_->check_idle("Trainer::load_weights");
-  tigon::load_weights(impl_->transfers(), impl_->parameters, impl_->model.tied_embeddings, TensorFiles::open(folder),
-                      impl_->residents);
-  clear_states(impl_->transfers(), impl_->residents);
-  impl_->has_weights = true;
-}
-
-void Trainer::Impl::upload(const StepBuffers& b, const std::vector<TokenBatch>& micros, double loss_grad) const {
-  const Context ctx = transfers();
-  for (size_t i = 0; i < micros.size(); ++i) {
-    copy_to(ctx, b.micro_ids(static_cast<int64_t>(i)), micros[i].ids.data());
-    copy_to(ctx, b.micro_labels(static_cast<int64_t>(i)), micros[i].labels.data());
-  }
-  const auto value = static_cast<float>(loss_grad);
-  copy_to(ctx, b.loss_grad, &value);
+  impl_->load(TensorFiles::open(folder));
+  impl_->begin_anew();
 }
 
 bool Trainer::Impl::gradients_finite(const StepBuffers& b) const {
@@ -236,56 +241,76 @@ void Trainer::Impl::write_gradients() {
   gradient_file.clear();
 }
 
-// All micro-batches.
-void Trainer::Impl::forward_backward(const StepBuffers& b, bool books_only, const UpdateArgs* early) {
-  residents.gradients.begin_step();
-  for (int64_t micro = 0; micro < train.accumulate; ++micro) {
-    ReplayArena& arena = micro == 0 ? step_arena : further_arena;
-    Bookkeeping& books = micro == 0 ? step_books : further_books;
-    const Context ctx = books_only ? context(books) : context(arena);
-    step.forward_backward(ctx, residents, b, micro, early);
-    if (train.accumulate > 1) arena.restart();
+// Loss and gradients of one micro-batch, as the first of a step or a further one: queued kernel by kernel, or by
+// launching what was recorded. `graph` is its place in `recorded`.
+void Trainer::Impl::run_micro(const StepBuffers& b, bool first, size_t graph, const UpdateArgs* early) {
+  const Context ctx = context(first ? step_arena : further_arena);
+  const auto walk = [&](const Context& in) { step.forward_backward(in, residents, b, early); };
+  if (!records(train) || !warm) return walk(ctx);
+  if (recorded[graph] == nullptr) {
+    recorded[graph] = std::make_unique<DeviceGraph>(ctx, [&] { walk(ctx); });
+  } else {
+    walk(context(first ? step_books : further_books));
   }
+  recorded[graph]->launch(ctx);
 }
 
-// The gradients of a step: queued kernel by kernel, or by launching what was recorded.
+// The gradients of a step. However many micro-batches it has, two graphs are recorded: with one, for each set of
+// buffers; with several, for the first, which overwrites gradients, and for the others, which add to them.
 void Trainer::Impl::run_gradients(size_t which, const UpdateArgs* early) {
   const StepBuffers& b = residents.buffers[which];
-  if (!records(train) || !warm) {
-    warm = true;
-    return forward_backward(b, false, early);
+  residents.gradients.begin_step();
+  if (!residents.turn) run_micro(b, true, which, early);
+  for (int64_t micro = 0; residents.turn && micro < train.accumulate; ++micro) {
+    const bool first = micro == 0;
+    const StepBuffers& turn = *residents.turn;
+    const Context ctx = context(first ? step_arena : further_arena);
+    if (first) queue_copy(ctx, turn.loss_grad, b.loss_grad);
+    queue_copy(ctx, turn.ids, b.micro_ids(micro));
+    queue_copy(ctx, turn.labels, b.micro_labels(micro));
+    run_micro(turn, first, first ? 0 : 1, early);
+    queue_copy(ctx, b.loss(micro), turn.loss(0));
+    (first ? step_arena : further_arena).restart();
   }
-  recorded.resize(residents.buffers.size());
-  const Context ctx = context(step_arena);
-  if (recorded[which] == nullptr) {
-    recorded[which] = std::make_unique<DeviceGraph>(ctx, [&] { forward_backward(b, false, early); });
-  } else {
-    forward_backward(b, true, early);
-  }
-  recorded[which]->launch(ctx);
+  warm = true;
 }
 
 void Trainer::submit(const std::vector<TokenBatch>& micros) {
+  if (static_cast<int64_t>(micros.size()) != impl_->train.accumulate) {
+    throw Error(ErrorCode::invalid_argument, {.where = "Trainer::submit",
+                                              .what = "the wrong number of micro-batches",
+                                              .expected = std::to_string(impl_->train.accumulate),
+                                              .got = std::to_string(micros.size())});
+  }
+  submit_from([&](int64_t micro, TokenBatch& batch) { batch = micros[static_cast<size_t>(micro)]; });
+}
+
+void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& batch)>& fill) {
   Impl& t = *impl_;
   constexpr const char* kWhere = "Trainer::submit";
   t.check_ready(kWhere);
-  if (static_cast<int64_t>(micros.size()) != t.train.accumulate) {
-    throw Error(ErrorCode::invalid_argument, {.where = kWhere,
-                                              .what = "the wrong number of micro-batches",
-                                              .expected = std::to_string(t.train.accumulate),
-                                              .got = std::to_string(micros.size())});
-  }
   if (pending() >= most_pending()) {
     throw Error(ErrorCode::invalid_argument, {.where = kWhere,
                                               .what = "too many steps are under way",
                                               .expected = fmt::format("at most {}", most_pending()),
                                               .fix = "Collect one first."});
   }
+  // Nobody uses these buffers now: where a batch is refused, nothing has changed.
+  const StepBuffers& b = t.residents.buffers[t.next_buffers];
   int64_t counted = 0;
-  for (const TokenBatch& micro : micros) {
-    t.check_batch(kWhere, micro);
-    counted += micro.counted;
+  TokenBatch batch;
+  for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
+    batch.ids.clear();
+    batch.labels.clear();
+    batch.counted = 0;
+    fill(micro, batch);
+    t.check_batch(kWhere, batch);
+    counted += batch.counted;
+    copy_to(t.transfers(), b.micro_ids(micro), batch.ids.data());
+    copy_to(t.transfers(), b.micro_labels(micro), batch.labels.data());
   }
+  const auto loss_grad = static_cast<float>(t.loss_scale.scale() / static_cast<double>(std::max<int64_t>(1, counted)));
+  copy_to(t.transfers(), b.loss_grad, &loss_grad);
 
   t.unfinished = true;
   Impl::Pending entry{
@@ -295,9 +320,7 @@ void Trainer::submit(const std::vector<TokenBatch>& micros) {
                  .tokens = t.train.tokens() * t.train.accumulate},
       .buffers = t.next_buffers,
       .counted = counted};
-  const StepBuffers& b = t.residents.buffers[t.next_buffers];
   t.next_buffers = (t.next_buffers + 1) % t.residents.buffers.size();
-  t.upload(b, micros, t.loss_scale.scale() / static_cast<double>(std::max<int64_t>(1, counted)));
 
   const bool one = t.train.accumulate == 1, early = t.train.memory.update_early;
   const Context step_ctx = t.context(t.step_arena), update_ctx = one ? step_ctx : t.context(t.update_arena);
@@ -348,7 +371,7 @@ StepReport Trainer::collect() {
     }
     entry.report.grad_norm = std::sqrt(squares);
   }
-  entry.report.finite = std::isfinite(entry.report.grad_norm);
+  entry.report.finite = std::isfinite(entry.report.grad_norm) && std::isfinite(entry.report.loss);
   return entry.report;
 }
 
@@ -378,9 +401,11 @@ double Trainer::evaluate(const TokenBatch& batch) {
 
 void Trainer::save_weights(const fs::path& folder) const {
   impl_->check_ready("Trainer::save_weights");
+  impl_->check_idle("Trainer::save_weights");
   make_folder(folder);
   const std::vector<Tensor> weights(impl_->residents.weight.begin(), impl_->residents.weight.end());
-  (void)write_safetensors(folder / "model.safetensors", parts_to_store(impl_->transfers(), impl_->parameters, weights),
+  (void)write_safetensors(folder / "model.safetensors",
+                          only_finite(parts_to_store(impl_->transfers(), impl_->parameters, weights)),
                           {{"format", "pt"}});
   write_text_file(folder / "config.json", impl_->config_text);
 }
@@ -391,7 +416,8 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
   t.check_idle("Trainer::save_checkpoint");
   write_checkpoint(folder, [&](const fs::path& inside) {
     save_weights(inside);
-    (void)write_safetensors(inside / "state.safetensors", states_to_store(t.transfers(), t.parameters, t.residents));
+    (void)write_safetensors(inside / "state.safetensors",
+                            only_finite(states_to_store(t.transfers(), t.parameters, t.residents)));
     return CheckpointInfo{.step = t.steps_submitted,
                           .updates = t.updates,
                           .loss_scale = t.loss_scale.state(),
@@ -403,11 +429,12 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
 void Trainer::restore_checkpoint(const fs::path& folder, const std::map<std::string, std::string>& settings) {
   Impl& t = *impl_;
   t.check_idle("Trainer::restore_checkpoint");
+  put_back_checkpoint(folder);
   const CheckpointInfo info = read_checkpoint(folder);
   check_settings(folder, info, t.train.precision.name, settings);
   const TensorFiles weights = TensorFiles::open(folder), states = TensorFiles::open(folder / "state.safetensors");
   check_states(t.parameters, states, t.residents);
-  tigon::load_weights(t.transfers(), t.parameters, t.model.tied_embeddings, weights, t.residents);
+  t.load(weights);
   load_states(t.transfers(), t.parameters, states, t.residents);
   t.steps_submitted = info.step;
   t.updates = info.updates;

@@ -100,7 +100,7 @@ int64_t columns_of(const Parameter& p) { return p.sizes.size() == 2 ? p.sizes[1]
 // Names in the files that are no parameters: buffers that old versions wrote.
 bool is_buffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
-void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files) {
+void check_names_and_shapes(const ParameterList& parameters, bool tied, const TensorFiles& files) {
   std::set<std::string> expected;
   for (const Parameter& p : parameters.all) {
     for (const ParameterPart& part : p.parts) {
@@ -161,6 +161,26 @@ void check_tied_head(const ParameterList& parameters, const TensorFiles& files) 
                .fix = "Set it to false in config.json, or remove the head from the files."});
 }
 
+// Whether no value is infinite or NaN: those have all bits of the exponent set.
+template <class Bits>
+bool none_has(Bits exponent, const void* data, int64_t bytes) {
+  bool found = false;
+  for (int64_t i = 0; i < bytes / static_cast<int64_t>(sizeof(Bits)); ++i) {
+    Bits bits;
+    std::memcpy(&bits, static_cast<const std::byte*>(data) + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+    found |= (bits & exponent) == exponent;
+  }
+  return !found;
+}
+
+bool all_finite(DType dtype, const void* data, int64_t bytes) {
+  switch (dtype) {
+    case DType::bf16: return none_has<uint16_t>(0x7F80, data, bytes);
+    case DType::f16: return none_has<uint16_t>(0x7C00, data, bytes);
+    default: return none_has<uint32_t>(0x7F800000, data, bytes);  // weights and states have no other type than f32
+  }
+}
+
 struct NamedState {
   std::string name;
   const Tensor& tensor;
@@ -192,10 +212,12 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
   }
 }
 
-void load_weights(const Context& ctx, const ParameterList& parameters, bool tied, const TensorFiles& files,
-                  Residents& r) {
-  check_weights(parameters, tied, files);
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files) {
+  check_names_and_shapes(parameters, tied, files);
   if (tied) check_tied_head(parameters, files);
+}
+
+void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, Residents& r) {
   std::vector<float> values;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
@@ -229,6 +251,22 @@ std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterLis
     }
   }
   return list;
+}
+
+std::vector<TensorToStore> only_finite(std::vector<TensorToStore> tensors) {
+  for (TensorToStore& tensor : tensors) {
+    tensor.produce = [name = tensor.name, dtype = tensor.dtype, produce = std::move(tensor.produce)](
+                         int64_t offset, void* out, int64_t bytes) {
+      produce(offset, out, bytes);
+      if (all_finite(dtype, out, bytes)) return;
+      throw Error(ErrorCode::invalid_argument,
+                  {.where = "'" + name + "'",
+                   .what = "a value is not finite any more, so this state of the run is not saved",
+                   .fix = "Begin again, or resume from an earlier step, with a lower --lr, a longer --warmup or harder "
+                          "clipping, and with an --eps above 0."});
+    };
+  }
+  return tensors;
 }
 
 std::vector<TensorToStore> states_to_store(const Context& ctx, const ParameterList& parameters, const Residents& r) {

@@ -8,14 +8,17 @@ namespace tigon {
 // Random weights: normal values by (seed, parameter, element), the same on every device.
 void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, Residents& r);
 
-// Weights from Hugging Face files, in any floating type. A tensor that is missing, too many, or of another shape is an
-// Error before anything is written.
-void load_weights(const Context& ctx, const ParameterList& parameters, bool tied, const TensorFiles& files,
-                  Residents& r);
+// Weights from Hugging Face files, in any floating type. Checks first: a tensor that is missing, too many, or of
+// another shape is an Error. Loading expects what was checked.
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files);
+void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, Residents& r);
 
 // Some of our arrays under the names of Hugging Face files, to be read from the device piece by piece.
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,
                                           const std::vector<Tensor>& tensors);
+
+// The same, but a value that is not finite is an Error when its turn comes: spoiled weights are not saved as good ones.
+std::vector<TensorToStore> only_finite(std::vector<TensorToStore> tensors);
 
 // The optimizer's states under our own names, and back.
 std::vector<TensorToStore> states_to_store(const Context& ctx, const ParameterList& parameters, const Residents& r);

@@ -370,6 +370,38 @@ TEST(TrainCli, ADamagedCheckpointIsPassedOverAndPushesNothingOut) {
   expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"resumed after step 2"});
 }
 
+TEST(TrainCli, SpoiledWeightsAreNotSaved) {
+  const Folder folder;
+  const std::string command =
+      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 "
+      "--checkpoints " +
+      (folder / "run") + " --output " + (folder / "out");
+  expect(tigon(command + " --steps 1"), 0, {});
+  const std::string before = bytes_of(folder / "out/model.safetensors");
+  expect(tigon(command + " --steps 2 --eps 0 --resume"), 2, {"embed_tokens", "a value is not finite", "--eps above 0"});
+  EXPECT_FALSE(fs::exists(folder / "run/step-00000002"));
+  EXPECT_FALSE(fs::exists(folder / "run/step-00000002.unfinished"));
+  EXPECT_TRUE(bytes_of(folder / "out/model.safetensors") == before);
+  expect(tigon(command + " --steps 2 --resume"), 0, {"resumed after step 1"});
+}
+
+TEST(TrainCli, GoesOnFromAChosenStep) {
+  const Folder folder;
+  const std::string command =
+      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --keep 9 --checkpoints " +
+      (folder / "run");
+  const std::string third = folder / "run/step-00000003", weights = "/model.safetensors";
+  expect(tigon(command + " --steps 4 --schedule constant"), 0, {});
+  expect(tigon(command + " --steps 3 --resume 9"), 2, {"no checkpoint of this step", "step-00000004"});
+  expect(tigon(command + " --steps 3 --resume x"), 2, {"--resume", "not a step", "got 'x'"});
+  expect(tigon(command + " --steps 3 --resume ''"), 2, {"--resume", "not a step"});
+  expect(tigon(command + " --steps 3 --resume 2 --schedule constant"), 0,
+         {"resumed after step 2", "set aside: ", "step-00000004.set-aside"});
+  EXPECT_TRUE(bytes_of(third + weights) == bytes_of(third + ".set-aside" + weights));
+  expect(tigon(command + " --steps 3 --resume"), 0, {"resumed after step 3"});
+  expect(tigon(command + " --steps 3 --resume 1 --schedule constant"), 0, {"step-00000003.set-aside-2"});
+}
+
 // A full disk cuts a line off.
 TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
   const Folder folder;

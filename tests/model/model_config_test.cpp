@@ -118,7 +118,10 @@ TEST(ModelConfig, GemmasActivationInOldAndNewFiles) {
                                   "config.json");
   };
   EXPECT_EQ(gemma("").activation, Activation::gelu_tanh);
-  EXPECT_EQ(gemma(R"(,"hidden_act":"gelu","hidden_activation":null)").activation, Activation::gelu_tanh);
+  EXPECT_EQ(gemma(R"(,"hidden_activation":null)").activation, Activation::gelu_tanh);
+  EXPECT_EQ(gemma(R"(,"hidden_act":"gelu","hidden_activation":null)").activation, Activation::gelu_erf);
+  EXPECT_EQ(gemma(R"(,"hidden_act":"gelu","hidden_activation":"gelu_pytorch_tanh")").activation, Activation::gelu_erf);
+  EXPECT_EQ(gemma(R"(,"hidden_activation":"gelu")").activation, Activation::gelu_tanh);
   EXPECT_EQ(gemma(R"(,"hidden_act":"gelu")").activation, Activation::gelu_erf);
   EXPECT_TRUE(gemma("").tied_embeddings);
   EXPECT_EQ(gemma("").embedding_scale, 4.0);
@@ -162,6 +165,8 @@ TEST(ModelConfig, ReadsTheFilesOfOtherFamilies) {
   };
   for (const auto& file : files) {
     ModelConfig read = model_config_from_json(file.text, file.name), ours = builtin_model(file.name);
+    // Gemma's file says gelu; only transformers 4 read the field beside it that says what the weights were made with.
+    if (ours.family == Family::gemma) ours.activation = Activation::gelu_erf;
     EXPECT_EQ(model_config_to_json(read, DType::bf16), model_config_to_json(ours, DType::bf16));
     EXPECT_EQ(read.qkv_bias, ours.qkv_bias);
     EXPECT_EQ(read.qk_norm, ours.qk_norm);
@@ -207,6 +212,26 @@ TEST(ModelConfig, FieldsThatSayTheUsualAreTaken) {
   EXPECT_EQ(model_config_from_json(inside, "config.json").rope_scaling.factor, 32.0);
   expect_refused(replaced(inside, "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.5"),
                  "partial_rotary_factor");
+}
+
+TEST(ModelConfig, RopeScalingComesBeforeRopeParameters) {
+  const auto read = [](const std::string& extra) {
+    return model_config_from_json(R"({"model_type":"llama","vocab_size":8,"hidden_size":16,"intermediate_size":8,
+      "num_hidden_layers":1,"num_attention_heads":2,"rope_parameters":{"rope_type":"linear","factor":2.0,
+      "rope_theta":500000.0})" + extra +
+                                      "}",
+                                  "config.json");
+  };
+  EXPECT_EQ(read("").rope_scaling.factor, 2.0);
+  EXPECT_EQ(read("").rope_theta, 500000.0);
+  for (const char* nothing : {R"(,"rope_scaling":null)", R"(,"rope_scaling":{})"}) {
+    EXPECT_EQ(read(nothing).rope_scaling.factor, 2.0) << nothing;
+    EXPECT_EQ(read(nothing).rope_theta, 500000.0) << nothing;
+  }
+  const ModelConfig both = read(R"(,"rope_scaling":{"type":"linear","factor":4.0})");
+  EXPECT_EQ(both.rope_scaling.factor, 4.0);
+  EXPECT_EQ(both.rope_theta, 10000.0) << "nothing of rope_parameters";
+  EXPECT_EQ(read(R"(,"rope_scaling":{"type":"linear","factor":4.0},"rope_theta":20000.0)").rope_theta, 20000.0);
 }
 
 TEST(ModelConfig, MistralsWindowIsKept) {

@@ -40,6 +40,24 @@ TEST(TokenFile, TextIsBytes) {
   EXPECT_EQ(read, (std::vector<int32_t>{'a', 255, '\n'}));
 }
 
+TEST(TokenFile, ABadTokenIsFoundWhereverItStands) {
+  const TemporaryFolder folder;
+  for (const int64_t vocab : {300, 70000}) {
+    const int64_t count = (int64_t{1} << 20) + 5, bad = count - 2;
+    write_token_file(folder / "tokens", std::vector<int32_t>(static_cast<size_t>(count), 7), vocab);
+    const int64_t width = vocab > 65536 ? 4 : 2;
+    std::fstream file(folder / "tokens", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(32 + bad * width);
+    file.write("\xff\xff\xff\xff", width);
+    file.close();
+    const TokenFile tokens(folder / "tokens");
+    EXPECT_NO_THROW(tokens.check(0, bad));
+    EXPECT_NO_THROW(tokens.check(bad + 1, count));
+    expect_error([&] { tokens.check(0, count); }, ErrorCode::invalid_argument,
+                 "token " + std::to_string(bad) + " is outside the vocabulary");
+  }
+}
+
 TEST(TokenFile, HostileHeadersAreRefused) {
   const TemporaryFolder folder;
   write_token_file(folder / "good", std::vector<int32_t>(50, 3), 10);

@@ -64,21 +64,18 @@ TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
     const Context keep{.threads = train.threads, .memory = &heap_stays},
         ctx{.threads = train.threads, .memory = &heap_passes};
     Residents r(keep, parameters, train);
-    const StepBuffers& b = r.buffers[0];
+    const StepBuffers &b = r.buffers[0], &micro = r.turn ? *r.turn : b;
     for (auto* tensors : {&r.weight, &r.master, &r.m, &r.v}) {
       for (const OwnedTensor& t : *tensors) std::fill_n(t.view.as<char>(), t.view.bytes(), char{0});
     }
-    const auto micros = small_batch(model, train, 0);
-    for (int64_t i = 0; i < train.accumulate; ++i) {
-      std::copy(micros[static_cast<size_t>(i)].ids.begin(), micros[static_cast<size_t>(i)].ids.end(),
-                b.micro_ids(i).as<int32_t>());
-      std::copy(micros[static_cast<size_t>(i)].labels.begin(), micros[static_cast<size_t>(i)].labels.end(),
-                b.micro_labels(i).as<int32_t>());
-    }
-    *b.loss_grad.view.as<float>() = 1.0f;
+    *micro.loss_grad.view.as<float>() = 1.0f;
     const Step step(model, parameters, train);
     r.gradients.begin_step();
-    for (int64_t i = 0; i < train.accumulate; ++i) step.forward_backward(ctx, r, b, i);
+    for (const TokenBatch& batch : small_batch(model, train, 0)) {
+      std::copy(batch.ids.begin(), batch.ids.end(), micro.ids.view.as<int32_t>());
+      std::copy(batch.labels.begin(), batch.labels.end(), micro.labels.view.as<int32_t>());
+      step.forward_backward(ctx, r, micro);
+    }
     const int64_t forward_backward = passes.peak_bytes();
     step.norm(ctx, r, b, 1.0);
     step.update(ctx, r, b, {});

@@ -1,5 +1,6 @@
 """Losses, every gradient, and ten steps of training, against Hugging Face Transformers and torch.optim.AdamW."""
 
+import json
 import math
 
 import pytest
@@ -142,6 +143,68 @@ def test_ten_steps_with_adamw(tigon, tmp_path, write_tokens, name, accumulate):
         assert relative(ours, theirs) < (1e-3 if key.endswith("k_proj.bias") else 1e-4), key
     ids, labels = batch(tokens, 0)
     assert loss_of(trained, ids, labels).item() == pytest.approx(loss_of(model, ids, labels).item(), rel=1e-5)
+
+
+# config.json as no Transformers writes it, but as it reads it: fields of two versions side by side.
+EDITS = {
+    "scaling-beside-parameters": ("llama3", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    "scaling-and-theta": ("llama3.1", {"rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 2000.0}),
+    "empty-scaling": ("llama3.1", {"rope_scaling": {}, "rope_theta": 2000.0}),
+    "gemma-null-gelu": ("gemma", {"hidden_activation": None, "hidden_act": "gelu"}),
+    "gemma-tanh-gelu": ("gemma", {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"}),
+    "gemma-gelu-tanh": ("gemma-erf", {"hidden_activation": "gelu", "hidden_act": "gelu_pytorch_tanh"}),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_configs_of_two_versions(tigon, tmp_path, write_tokens, edit):
+    name, fields = EDITS[edit]
+    make(name, tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **fields}))
+    tokens = tokens_for(1)
+    log, grads = tmp_path / "log", tmp_path / "grads.safetensors"
+    train(
+        tigon, tmp_path / "model", write_tokens(tokens.tolist(), VOCAB), "--steps", 1, "--log", log,
+        "--save-gradients", grads,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    loss = loss_of(model, *batch(tokens, 0))
+    loss.backward()
+    assert read_log(log)[0]["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    ours = load_file(grads)
+    for key, theirs in gradients_of(model).items():
+        assert relative(ours[key], theirs) < 1e-5, key
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_pad_token_is_a_token_as_any_other(tigon, tmp_path, write_tokens, tied):
+    """torch.nn.Embedding gives no gradient to padding_idx. Without that Transformers' gradients and norm are ours."""
+    pad = 3
+    config = tmp_path / "model" / "config.json"
+    make("gemma" if tied else "gemma-erf", tmp_path / "model")
+    config.write_text(json.dumps({**json.loads(config.read_text()), "pad_token_id": pad}))
+    tokens = tokens_for(1)
+    assert (tokens == pad).any()
+    log, grads = tmp_path / "log", tmp_path / "grads.safetensors"
+    train(
+        tigon, tmp_path / "model", write_tokens(tokens.tolist(), VOCAB), "--steps", 1, "--log", log,
+        "--save-gradients", grads,
+    )  # fmt: skip
+    ours = load_file(grads)
+    key = "model.embed_tokens.weight"
+    others = torch.arange(VOCAB) != pad
+    for padding in (pad, None):
+        model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+        assert model.model.embed_tokens.padding_idx == pad
+        model.model.embed_tokens.padding_idx = padding
+        loss_of(model, *batch(tokens, 0)).backward()
+        theirs = gradients_of(model)
+        assert relative(ours[key][others], theirs[key][others]) < 1e-5
+        norm = torch.stack([g.norm() for g in theirs.values()]).norm().item()
+        same = padding is None
+        assert (relative(ours[key][pad], theirs[key][pad]) < 1e-5) == same
+        assert (read_log(log)[0]["grad_norm"] == pytest.approx(norm, rel=1e-5)) == same
 
 
 def test_sharded_folders_are_read(tigon, tmp_path, write_tokens):

@@ -256,6 +256,7 @@ TEST(Trainer, WrongUseIsAnError) {
   const TemporaryFolder folder;
   for (const auto& call :
        std::vector<std::function<void()>>{[&] { trainer.initialize(); }, [&] { trainer.load_weights(folder / "none"); },
+                                          [&] { trainer.save_weights(folder / "weights"); },
                                           [&] { trainer.save_checkpoint(folder / "state", kSettings); },
                                           [&] { trainer.restore_checkpoint(folder / "state", kSettings); }}) {
     expect_error(call, ErrorCode::invalid_argument, "a step is under way");
@@ -334,7 +335,7 @@ TEST(Trainer, WithoutWeightsNothingRuns) {
        std::vector<std::function<void()>>{[&] { trainer.submit(batch); }, [&] { (void)trainer.evaluate(batch[0]); },
                                           [&] { trainer.save_weights(folder / "weights"); },
                                           [&] { trainer.save_checkpoint(folder / "state", kSettings); }}) {
-    expect_error(call, ErrorCode::invalid_argument, "there are no weights yet");
+    expect_error(call, ErrorCode::invalid_argument, "there are no whole weights");
   }
 }
 
@@ -347,6 +348,57 @@ TEST(Trainer, AStepThatFailedIsTheLast) {
   EXPECT_THROW((void)one_step(trainer, 0), Error);
   expect_error([&] { (void)one_step(trainer, 1); }, ErrorCode::invalid_argument, "half-way");
   expect_error([&] { trainer.save_checkpoint(folder / "state", kSettings); }, ErrorCode::invalid_argument, "half-way");
+}
+
+// Weights that are given to a trainer that has trained are those of a new run.
+TEST(Trainer, NewWeightsBeginANewRun) {
+  TrainConfig train = small_run();
+  train.precision = precision_from_string("fp16");
+  train.precision.loss_scale = {.dynamic = true, .initial = 0x1p40, .window = 2, .hysteresis = 1};
+  const TemporaryFolder folder;
+  Trainer used(small_model(), train);
+  used.initialize();
+  used.save_weights(folder / "model");
+  for (const auto& begin : std::vector<std::function<void(Trainer&)>>{
+           [](Trainer& t) { t.initialize(); }, [&](Trainer& t) { t.load_weights(folder / "model"); }}) {
+    Trainer fresh(small_model(), train);
+    begin(fresh);
+    for (int64_t step = 0; step < 40; ++step) (void)one_step(used, step);
+    begin(used);
+    EXPECT_EQ(used.step(), 0);
+    EXPECT_EQ(used.skipped(), 0);
+    for (int64_t step = 0; step < 35; ++step) {
+      const StepReport a = one_step(fresh, step), b = one_step(used, step);
+      ASSERT_EQ(a.loss, b.loss) << step;
+      ASSERT_EQ(a.lr, b.lr);
+      ASSERT_EQ(a.loss_scale, b.loss_scale);
+    }
+    EXPECT_GT(fresh.step(), fresh.skipped()) << "some steps must have changed the weights";
+    EXPECT_EQ(state_of(used), state_of(fresh));
+  }
+}
+
+// Loss and norm of the step that spoils the weights are finite: only the weights themselves tell.
+TEST(Trainer, WhatIsNotFiniteIsNotSaved) {
+  for (const std::string& precision : precision_names()) {
+    TrainConfig train = small_run();
+    train.precision = precision_from_string(precision);
+    train.optimizer.eps = 0;  // tokens that the batch does not have get no gradient, and 0/0
+    Trainer trainer(small_model(), train);
+    trainer.initialize();
+    const TemporaryFolder folder;
+    trainer.save_checkpoint(folder / "state", kSettings);
+    const StepReport report = one_step(trainer, 0);
+    EXPECT_TRUE(report.finite && !report.skipped) << precision;
+    for (const auto& call :
+         std::vector<std::function<void()>>{[&] { trainer.save_weights(folder / "weights"); },
+                                            [&] { trainer.save_checkpoint(folder / "state", kSettings); }}) {
+      expect_error(call, ErrorCode::invalid_argument, "'model.embed_tokens.weight': a value is not finite");
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder / "weights"));
+    trainer.restore_checkpoint(folder / "state", kSettings);
+    EXPECT_EQ(trainer.step(), 0) << "the checkpoint from before stays";
+  }
 }
 
 TEST(Schedule, RisesAndFalls) {

@@ -54,6 +54,10 @@ class FolderLock {
   int handle_ = -1;
 };
 
+// Each of two files or folders gets the other's name, at once. False, and nothing changed, where that cannot be done:
+// not every file system knows it.
+bool exchange_names(const std::filesystem::path& a, const std::filesystem::path& b) noexcept;
+
 // Makes what was renamed in a folder survive a power cut.
 void flush_folder(const std::filesystem::path& folder);
 

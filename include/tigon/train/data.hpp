@@ -19,6 +19,9 @@ class TokenFile {
   int64_t vocab() const noexcept { return vocab_; }
   // Tokens [first, first + count), each checked against the vocabulary.
   void read(int64_t first, int64_t count, int32_t* out) const;
+  // Reads tokens [first, last), so that one outside the vocabulary is an Error now and not late in a run. More than
+  // 1 GiB would take too long: nothing is checked then.
+  void check(int64_t first, int64_t last) const;
 
  private:
   std::filesystem::path path_;
@@ -57,6 +60,8 @@ class Sampler {
   int64_t windows() const noexcept { return windows_; }
   // Of the beginnings of windows all over the data: tells one file from another, without reading all of a large one.
   std::string fingerprint() const;
+  // Whether all of its tokens are inside the vocabulary, as TokenFile::check does it.
+  void check_tokens() const;
   // Adds samples [first, first + count) of the endless sequence of epochs to the batch.
   void fill(int64_t first, int64_t count, TokenBatch& batch);
 

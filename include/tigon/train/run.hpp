@@ -21,9 +21,10 @@ struct RunOptions {
   std::filesystem::path checkpoints{};  // a folder for them; empty: none
   int64_t save_every = 0;               // steps; 0: at the end alone
   int64_t keep = 2;
-  bool resume = false;                     // go on from the newest in `checkpoints`
-  std::filesystem::path output{};          // a folder for the trained weights; empty: none
-  std::filesystem::path log{};             // JSON lines; empty: none
+  bool resume = false;             // go on from one in `checkpoints`
+  int64_t resume_step = -1;        // from this one, later ones are set aside; negative: from the newest whole one
+  std::filesystem::path output{};  // a folder for the trained weights; empty: none
+  std::filesystem::path log{};     // JSON lines; empty: none
   std::filesystem::path save_gradients{};  // of the first step, as safetensors
 };
 

@@ -22,7 +22,7 @@ struct StepReport {
   int64_t tokens = 0;    // in the step
   double seconds = 0;    // on a GPU, from the end of the step before; else 0
   bool skipped = false;  // overflowed under a dynamic loss scale
-  bool finite = true;
+  bool finite = true;    // the loss and the gradient's norm
 };
 
 // A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers
@@ -39,11 +39,13 @@ class Trainer {
   // Bytes that steps have touched so far: equal to plan().total_bytes() from the first step on.
   int64_t used_bytes() const noexcept;
 
-  // Weights from the seed, or from a Hugging Face folder. States start at zero. One of these, or restore_checkpoint,
-  // comes before everything below.
+  // Weights from the seed, or from a Hugging Face folder. A run begins anew: states, steps and loss scale are those of
+  // a new Trainer. One of these, or restore_checkpoint, comes before everything below. Files that do not fit are an
+  // Error before anything is changed; where one cannot be read to its end, there are no weights until they are given
+  // again.
   void initialize();
   void load_weights(const std::filesystem::path& folder);
-  // Writes a folder that transformers loads.
+  // Writes a folder that transformers loads. Weights that are not finite are an Error, here and in a checkpoint.
   void save_weights(const std::filesystem::path& folder) const;
   // Text to write as config.json instead of our own, such as the one the weights came with.
   void set_config_text(std::string text);
@@ -52,6 +54,9 @@ class Trainer {
   // that do not fit are an Error before anything is changed; after any other one (a file, the device) the state is not
   // whole, and a new Trainer is needed.
   void submit(const std::vector<TokenBatch>& micros);
+  // The same, with one micro-batch on the host at a time: `fill` gets each of them empty, in their order. What it
+  // throws reaches the caller, and nothing is changed.
+  void submit_from(const std::function<void(int64_t micro, TokenBatch& batch)>& fill);
   // The results of the oldest step that was submitted and not collected; waits for it.
   StepReport collect();
   int64_t pending() const noexcept;
@@ -68,7 +73,8 @@ class Trainer {
   // `settings`, which restore_checkpoint() compares. The folder appears whole or not at all; a checkpoint of that name
   // is replaced, anything else that stands there is an Error.
   void save_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings) const;
-  // Throws Error, before anything is changed, unless all files are whole and the settings are the same.
+  // Throws Error, before anything is changed, unless all files are whole and the settings are the same. Where a file
+  // cannot be read after that, there are no weights until they are given again.
   void restore_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings);
 
   // The gradients of the next step, before clipping, by Hugging Face names, into a safetensors file.
