@@ -10,7 +10,7 @@ import sys
 import types
 from typing import Any
 
-from tigon.liger import _ops, functions
+from tigon.liger import _losses, _ops, _rope, functions
 
 NAME = "tigon"
 _DISPATCHED = {
@@ -19,9 +19,9 @@ _DISPATCHED = {
     "layer_norm": _ops.layer_norm,
     "swiglu": _ops.swiglu,
     "geglu": _ops.geglu,
-    "rope": _ops.rope,
-    "cross_entropy": _ops.cross_entropy,
-    "fused_linear_cross_entropy": _ops.fused_linear_cross_entropy,
+    "rope": _rope.rope,
+    "cross_entropy": _losses.cross_entropy,
+    "fused_linear_cross_entropy": _losses.fused_linear_cross_entropy,
 }
 _FIRST_CHOICE = 0  # Liger's own have ranks from 2 on; the lowest wins
 

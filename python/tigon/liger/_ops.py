@@ -1,15 +1,24 @@
-"""Tigon's ops behind the arguments of Liger's dispatcher.
+"""Tigon's norms and gated activations behind the arguments of Liger's dispatcher.
 
 What Liger's arguments choose about the way of computing (``in_place``, ``row_mode``, ``mode``, …) has nothing to choose here.
 """
 
-from typing import Any
+import functools
+from collections.abc import Callable
 
 import torch
 
 from tigon import ops
-from tigon.ops import CrossEntropyOutput
-from tigon.transformers import functional
+from tigon.liger._dtensor import gathered, is_dtensor, on_local_parts
+
+_CASTING_MODES: dict[str | int, str] = {
+    "llama": "llama",
+    0: "llama",
+    "gemma": "gemma",
+    1: "gemma",
+    "none": "none",
+    -1: "none",
+}
 
 
 def rms_norm(
@@ -17,14 +26,16 @@ def rms_norm(
     weight: torch.Tensor | None,
     eps: float,
     offset: float = 0.0,
-    casting_mode: str = "llama",
+    casting_mode: str | int = "llama",
     in_place: bool = False,
     row_mode: bool | None = None,
     *,
     mode: str | None = None,
 ) -> torch.Tensor:
-    """[..., hidden] -> the same."""
-    return ops.rms_norm(x, weight, eps, offset, casting_mode)
+    """[..., hidden] -> the same. A DTensor is gathered first."""
+    x, weight = gathered(x), gathered(weight)
+    _check_weight(weight, x)
+    return ops.rms_norm(x, weight, eps, offset, _casting(casting_mode))
 
 
 def fused_add_rms_norm(
@@ -33,13 +44,14 @@ def fused_add_rms_norm(
     weight: torch.Tensor | None,
     eps: float,
     offset: float = 0.0,
-    casting_mode: str = "llama",
+    casting_mode: str | int = "llama",
     in_place: bool = False,
     *,
     mode: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """[..., hidden] twice -> (norm of the sum, the sum)."""
-    return ops.fused_add_rms_norm(x, residual, weight, eps, offset, casting_mode)
+    """[..., hidden] twice -> (norm of the sum, the sum), of x's type."""
+    _check_weight(weight, x)
+    return ops.fused_add_rms_norm(x, residual.to(x.dtype), weight, eps, offset, _casting(casting_mode))
 
 
 def layer_norm(
@@ -62,10 +74,14 @@ def swiglu(
     *,
     mode: str | None = None,
 ) -> torch.Tensor:
-    """silu(a·gate_multiplier)·b·down_multiplier; [..., features]."""
+    """silu(a·gate_multiplier)·b·down_multiplier; [..., features]. Of DTensors each process takes its own part."""
+    if is_dtensor(a) or is_dtensor(b):
+        local = functools.partial(swiglu, gate_multiplier=gate_multiplier, down_multiplier=down_multiplier)
+        parts: torch.Tensor = on_local_parts(local, a, b)
+        return parts
     if gate_multiplier != 1.0:
         a = a * gate_multiplier
-    c = ops.swiglu(a, b)
+    c = _gated(ops.swiglu, a, b)
     return c if down_multiplier == 1.0 else c * down_multiplier
 
 
@@ -77,45 +93,23 @@ def packed_swiglu(gate_up: torch.Tensor, in_place: bool = False) -> torch.Tensor
 
 def geglu(a: torch.Tensor, b: torch.Tensor, *, mode: str | None = None) -> torch.Tensor:
     """gelu(a)·b with the tanh form of gelu; [..., features]."""
-    return ops.geglu(a, b)
+    return _gated(ops.geglu, a, b)
 
 
-def rope(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    position_ids: torch.Tensor | None = None,
-    unsqueeze_dim: int = 1,
-    rotary_dim: int | None = None,
-    *,
-    mode: str | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """q, k: [batch, heads, seq, D] whatever unsqueeze_dim says, as in Liger."""
-    return functional.tigon_rope(q, k, cos, sin, None, 1, rotary_dim)
+def _gated(op: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Of two types: computed in the wider, given back in a's."""
+    if a.dtype == b.dtype:
+        return op(a, b)
+    wide = torch.promote_types(a.dtype, b.dtype)
+    return op(a.to(wide), b.to(wide)).to(a.dtype)
 
 
-def cross_entropy(
-    input: torch.Tensor, target: torch.Tensor, *options: Any, mode: str | None = None, **named: Any
-) -> CrossEntropyOutput:
-    """Options as in tigon.ops.cross_entropy; always the four results."""
-    return _four(ops.cross_entropy(input, target, *options, **named))
+def _casting(mode: str | int) -> str:
+    assert mode in _CASTING_MODES, f"casting_mode is {mode!r}: expected one of 'llama' (or 0), 'gemma' (1), 'none' (-1)"
+    return _CASTING_MODES[mode]
 
 
-def fused_linear_cross_entropy(
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    *options: Any,
-    mode: str | None = None,
-    **named: Any,
-) -> CrossEntropyOutput:
-    """Options as in tigon.ops.linear_cross_entropy; always the four results.
-
-    Liger's options are the same twelve in the same order; what it has beyond them chooses how it computes.
-    """
-    return _four(ops.linear_cross_entropy(input, weight, target, *options[:12], **named))
-
-
-def _four(result: torch.Tensor | CrossEntropyOutput) -> CrossEntropyOutput:
-    return CrossEntropyOutput(result) if isinstance(result, torch.Tensor) else result
+def _check_weight(weight: torch.Tensor | None, x: torch.Tensor) -> None:
+    assert weight is None or weight.shape[0] == x.shape[-1], (
+        f"the weight has {weight.shape[0]} elements: expected {x.shape[-1]}, the last dimension of x"
+    )
