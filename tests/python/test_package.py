@@ -118,14 +118,15 @@ def test_torch_without_memory_is_an_error(monkeypatch, by_attributes):
     """Scratch that is nowhere, as of a fake tensor, and a number of threads that no machine has."""
     x, w = torch.randn(3, 8), torch.randn(8, requires_grad=True)
     y = tigon.ops.rms_norm(x, w).sum()
-    monkeypatch.setattr(_torch, "_empty_bytes", lambda *_: torch.empty(0, dtype=torch.uint8))
-    _torch.connect(None)
-    with pytest.raises(RuntimeError, match=r"torch gave no memory for \d+ bytes of scratch"):
-        torch.autograd.grad(y, w)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2**32 + 1)
-    _torch.connect(None)
-    with pytest.raises(OverflowError, match="'threads' is 4294967297: expected 32 bits"):
-        tigon.ops.rms_norm(x)
+    with monkeypatch.context() as changed:  # over before by_attributes connects again
+        changed.setattr(_torch, "_empty_bytes", lambda *_: torch.empty(0, dtype=torch.uint8))
+        _torch.connect(None)
+        with pytest.raises(RuntimeError, match=r"torch gave no memory for \d+ bytes of scratch"):
+            torch.autograd.grad(y, w)
+        changed.setattr(torch, "get_num_threads", lambda: 2**32 + 1)
+        _torch.connect(None)
+        with pytest.raises(OverflowError, match="'threads' is 4294967297: expected 32 bits"):
+            tigon.ops.rms_norm(x)
 
 
 def test_the_binding_alone_says_what_is_missing():
