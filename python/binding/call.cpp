@@ -72,7 +72,8 @@ bool fill(const Field& field, PyObject* value, char* slot, Gathered* gathered) {
       break;
     }
     case Field::Kind::int32: {
-      const auto number = static_cast<int32_t>(PyLong_AsLong(value));
+      int32_t number = 0;
+      if (!read_int32(value, field.name, &number)) return false;
       std::memcpy(slot, &number, sizeof(number));
       break;
     }
@@ -88,7 +89,11 @@ bool fill(const Field& field, PyObject* value, char* slot, Gathered* gathered) {
 bool set_stream(tigon_context* context) {
   const TorchLink& link = torch_link();
   if (link.exchange != nullptr) {
-    return link.exchange->current_stream(dlpack::kCuda, context->device_index, &context->stream) == 0;
+    if (link.exchange->current_stream(dlpack::kCuda, context->device_index, &context->stream) == 0) return true;
+    if (PyErr_Occurred() == nullptr) {
+      PyErr_Format(PyExc_RuntimeError, "torch has no current stream for cuda:%d", context->device_index);
+    }
+    return false;
   }
   const Ref stream(PyObject_CallFunction(link.current_stream, "i", context->device_index));
   if (!stream) return false;
@@ -98,9 +103,7 @@ bool set_stream(tigon_context* context) {
 
 bool set_threads(tigon_context* context) {
   const Ref threads(PyObject_CallObject(torch_link().num_threads, nullptr));
-  if (!threads) return false;
-  context->threads = static_cast<int32_t>(PyLong_AsLong(threads.get()));
-  return PyErr_Occurred() == nullptr;
+  return threads && read_int32(threads.get(), "threads", &context->threads);
 }
 
 // Scratch for one call, from torch: its allocator keeps a GPU's memory apart from other streams, and from other graphs
@@ -150,6 +153,9 @@ class Scratch {
     TensorView view;
     std::vector<Ref> no_copies;
     if (!tensor_ || !view_tensor(tensor_.get(), "scratch", {1, true}, &view, &no_copies)) return nullptr;
+    if (view.tensor.data == nullptr) {  // as of a fake tensor
+      PyErr_Format(PyExc_RuntimeError, "torch gave no memory for %lld bytes of scratch", static_cast<long long>(bytes));
+    }
     return view.tensor.data;
   }
 
@@ -190,6 +196,10 @@ int scratch_bytes(const Op& op, const tigon_context& context, const char* argume
 }  // namespace
 
 PyObject* call(const Op& op, PyObject* const* args, Py_ssize_t count) {
+  if (torch_link().tensor_type == nullptr) {
+    PyErr_SetString(PyExc_RuntimeError, "tigon._native is not connected to torch: import tigon, not tigon._native");
+    return nullptr;
+  }
   if (static_cast<size_t>(count) != op.fields.size()) {
     return PyErr_Format(PyExc_TypeError, "%s expects %zu arguments, got %zd", op.name, op.fields.size(), count);
   }

@@ -4,6 +4,8 @@
 // version).
 #include <Python.h>
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 namespace tigon::python {
@@ -33,5 +35,17 @@ class Ref {
  private:
   PyObject* object_ = nullptr;
 };
+
+// A Python number as 32 bits; false, with a Python error, where it is none or does not fit.
+inline bool read_int32(PyObject* value, const char* name, int32_t* out) {
+  const long long number = PyLong_AsLongLong(value);
+  if (number == -1 && PyErr_Occurred() != nullptr) return false;
+  if (number < std::numeric_limits<int32_t>::min() || number > std::numeric_limits<int32_t>::max()) {
+    PyErr_Format(PyExc_OverflowError, "'%s' is %lld: expected 32 bits", name, number);
+    return false;
+  }
+  *out = static_cast<int32_t>(number);
+  return true;
+}
 
 }  // namespace tigon::python

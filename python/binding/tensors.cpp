@@ -83,8 +83,8 @@ bool read_place(PyObject* object, const char* name, Place* place) {
   }
   const Ref index(PyObject_GetAttrString(device.get(), "index"));
   if (!index) return false;
-  *place = {TIGON_CUDA, static_cast<int32_t>(PyLong_AsLong(index.get()))};
-  return PyErr_Occurred() == nullptr;
+  place->device = TIGON_CUDA;
+  return read_int32(index.get(), "device index", &place->index);
 }
 
 bool read_by_attributes(PyObject* object, const char* name, RawTensor* out) {
@@ -116,25 +116,19 @@ bool read_by_attributes(PyObject* object, const char* name, RawTensor* out) {
   if (!read_numbers(strides.get(), out->rank, out->own_strides)) return false;
   out->sizes = out->own_sizes;
   out->strides = out->own_strides;
-  if (PyObject* number = PyDict_GetItem(torch_link().dtypes, dtype.get())) {
-    out->dtype = static_cast<int32_t>(PyLong_AsLong(number));
-  }
-  return PyErr_Occurred() == nullptr;
+  PyObject* number = PyDict_GetItem(torch_link().dtypes, dtype.get());
+  return number == nullptr || read_int32(number, "dtype", &out->dtype);
 }
 
 bool read(PyObject* object, const char* name, RawTensor* out) {
-  PyTypeObject* tensor_type = torch_link().tensor_type;
-  if (tensor_type == nullptr) {
-    PyErr_SetString(PyExc_RuntimeError, "tigon._native is not connected to torch: import tigon, not tigon._native");
-    return false;
-  }
-  if (PyType_IsSubtype(Py_TYPE(object), tensor_type) == 0) {
+  if (PyType_IsSubtype(Py_TYPE(object), torch_link().tensor_type) == 0) {
     PyErr_Format(PyExc_TypeError, "'%s' is not a tensor: expected torch.Tensor, got %R", name, Py_TYPE(object));
     return false;
   }
   if (!read_by_exchange(object, out) && !read_by_attributes(object, name, out)) return false;
   if (out->dtype >= 0) return true;
   const Ref dtype(PyObject_GetAttrString(object, "dtype"));
+  if (!dtype) return false;
   PyErr_Format(
       PyExc_NotImplementedError,
       "'%s' is of %S: expected torch.float32, bfloat16, float16, or on the CPU float64 (indices: int32, int64)", name,

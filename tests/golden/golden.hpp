@@ -14,10 +14,6 @@
 
 #include "tigon/core/tensor.hpp"
 
-#ifndef TIGON_GOLDEN_DIR
-#define TIGON_GOLDEN_DIR (std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/')) + "/data")
-#endif
-
 // What PyTorch computed (make_golden.py, which says what the files look like), and how to hold an op against it.
 namespace tigon::test {
 
@@ -106,7 +102,7 @@ class GoldenCase {
 
 // All cases of one op.
 inline std::vector<GoldenCase> golden_cases(const std::string& op) {
-  const std::string path = TIGON_GOLDEN_DIR + ("/" + op + ".golden");
+  const std::string path = TIGON_SOURCE_DIR "/tests/golden/data/" + op + ".golden";
   std::ifstream file(path, std::ios::binary);
   std::vector<GoldenCase> cases;
   std::string line;

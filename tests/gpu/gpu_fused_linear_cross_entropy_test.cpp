@@ -16,12 +16,8 @@ namespace {
 
 bench::OpCase make(const std::string& shape) { return bench::fused_linear_cross_entropy_table().make(shape); }
 
-class GpuFusedLinearCrossEntropy : public testing::Test {
+class GpuFusedLinearCrossEntropy : public GpuTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = cannot_run(make("4x8x16"), Variant::fused, kGpu); !why.empty()) GTEST_SKIP() << why;
-  }
-
   Context gpu() { return {.device = kGpu, .memory = &device_}; }
   Context cpu() { return {.memory = &heap_}; }
 

@@ -1,4 +1,4 @@
-// Every row of every op's case table on a GPU. What the machine or the CUDA backend cannot run is skipped, and says so.
+// Every row of every op's case table on a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr DType kStorageTypes[] = {DType::f32, DType::bf16, DType::f16};
 
-class GpuTable : public testing::TestWithParam<size_t> {
+class GpuTable : public GpuTest, public testing::WithParamInterface<size_t> {
  protected:
   const bench::OpTable& table() const { return bench::all_tables()[GetParam()]; }
 
@@ -19,26 +19,15 @@ class GpuTable : public testing::TestWithParam<size_t> {
   bool any_case(const Condition& condition) const {
     return std::any_of(table().test_cases.begin(), table().test_cases.end(), condition);
   }
-
-  // Why some case of the table cannot run; empty when all can.
-  std::string lacking(Variant variant) const {
-    for (const auto& c : table().test_cases) {
-      if (variant == Variant::unfused && !c.unfused_forward) continue;
-      if (std::string why = cannot_run(c, variant, kGpu); !why.empty()) return why;
-    }
-    return "";
-  }
 };
 
 TEST_P(GpuTable, FusedAgreesWithReference) {
-  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
   for (const auto& c : table().test_cases) {
     for (const DType dtype : kStorageTypes) check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
   }
 }
 
 TEST_P(GpuTable, FusedAgreesWithReferenceInOddLayout) {
-  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
   for (const auto& c : table().test_cases) {
     for (const DType dtype : kStorageTypes) check_on_device(c, dtype, Variant::fused, Layout::odd, kGpu);
   }
@@ -46,7 +35,6 @@ TEST_P(GpuTable, FusedAgreesWithReferenceInOddLayout) {
 
 TEST_P(GpuTable, UnfusedAgreesWithReference) {
   if (!any_case([](const bench::OpCase& c) { return c.unfused_forward != nullptr; })) GTEST_SKIP() << "no unfused form";
-  if (const std::string why = lacking(Variant::unfused); !why.empty()) GTEST_SKIP() << why;
   for (const auto& c : table().test_cases) {
     if (!c.unfused_forward) continue;
     for (const DType dtype : kStorageTypes) check_on_device(c, dtype, Variant::unfused, Layout::packed, kGpu);
@@ -55,7 +43,6 @@ TEST_P(GpuTable, UnfusedAgreesWithReference) {
 
 TEST_P(GpuTable, SingleCallAgreesWithReference) {
   if (!any_case([](const bench::OpCase& c) { return c.full != nullptr; })) GTEST_SKIP() << "no single call";
-  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
   for (const auto& c : table().test_cases) {
     if (!c.full) continue;
     for (const DType dtype : kStorageTypes) check_full_call_on_device(c, dtype, kGpu);
@@ -63,7 +50,6 @@ TEST_P(GpuTable, SingleCallAgreesWithReference) {
 }
 
 TEST_P(GpuTable, RunsAndGraphReplaysGiveTheSameBits) {
-  if (const std::string why = lacking(Variant::fused); !why.empty()) GTEST_SKIP() << why;
   for (const auto& c : table().test_cases) {
     for (const DType dtype : {DType::f32, DType::bf16}) check_repeats_on_device(c, dtype, kGpu);
   }

@@ -174,6 +174,25 @@ TEST(Ledger, OnlyWhatIsAliveDies) {
   EXPECT_EQ(ledger.entries()[0].death, 1);
 }
 
+TEST(OwnedTensor, MovedFromItIsAbsent) {
+  HeapArena heap;
+  const Context ctx{.memory = &heap};
+  OwnedTensor first(ctx, "t", DType::f32, {2, 3}, MemoryClass::other);
+  const void* data = first.view.data;
+  OwnedTensor second(std::move(first));
+  EXPECT_FALSE(first.view.present());  // NOLINT: what is left behind is the question
+  EXPECT_EQ(first.view.data, nullptr);
+  EXPECT_EQ(second.view.data, data);
+  OwnedTensor third(ctx, "u", DType::f32, {4}, MemoryClass::other);
+  third = std::move(second);
+  EXPECT_FALSE(second.view.present());  // NOLINT
+  EXPECT_EQ(third.view.data, data);
+  EXPECT_EQ(third.view.sizes[1], 3);
+  OwnedTensor& same = third;
+  third = std::move(same);
+  EXPECT_EQ(third.view.data, data);
+}
+
 TEST(StackArena, GrowsAndShrinksAndSaysWhenItIsTooSmall) {
   alignas(256) std::byte memory[4096];
   StackArena stack(memory + 3, 4000);

@@ -109,6 +109,34 @@ def test_binding_errors():
         _native.rmsnorm_forward(x, None, y, r, float("nan"), 0.0, 0)
     with pytest.raises(NotImplementedError, match="'x' is on"):
         _native.rmsnorm_forward(x.to("meta"), None, y, r, 1e-6, 0.0, 0)
+    for number in (2**32, -(2**31) - 1, 2**64):  # 32 bits of the first are a casting that exists
+        with pytest.raises(OverflowError):
+            _native.rmsnorm_forward(x, None, y, r, 1e-6, 0.0, number)
+
+
+def test_torch_without_memory_is_an_error(monkeypatch, by_attributes):
+    """Scratch that is nowhere, as of a fake tensor, and a number of threads that no machine has."""
+    x, w = torch.randn(3, 8), torch.randn(8, requires_grad=True)
+    y = tigon.ops.rms_norm(x, w).sum()
+    with monkeypatch.context() as changed:  # over before by_attributes connects again
+        changed.setattr(_torch, "_empty_bytes", lambda *_: torch.empty(0, dtype=torch.uint8))
+        _torch.connect(None)
+        with pytest.raises(RuntimeError, match=r"torch gave no memory for \d+ bytes of scratch"):
+            torch.autograd.grad(y, w)
+        changed.setattr(torch, "get_num_threads", lambda: 2**32 + 1)
+        _torch.connect(None)
+        with pytest.raises(OverflowError, match="'threads' is 4294967297: expected 32 bits"):
+            tigon.ops.rms_norm(x)
+
+
+def test_the_binding_alone_says_what_is_missing():
+    code = (
+        "import importlib.util as i\n"
+        f"spec = i.spec_from_file_location('_native', {_native.__file__!r})\n"
+        "i.module_from_spec(spec).rmsnorm_forward(None, None, None, None, 1e-6, 0.0, 0)"
+    )
+    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "RuntimeError: tigon._native is not connected to torch" in failed.stderr
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -125,7 +125,7 @@ def test_ten_steps_with_adamw(tigon, tmp_path, write_tokens, name, accumulate):
         optimizer.zero_grad()
         # The large batch at once: micro-batches with different numbers of counted tokens must add up to it.
         parts = [batch(tokens, (step - 1) * accumulate + i) for i in range(accumulate)]
-        ids, labels = (torch.cat(t) for t in zip(*parts))
+        ids, labels = (torch.cat(t) for t in zip(*parts, strict=True))
         loss = loss_of(model, ids, labels)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.7)
@@ -138,7 +138,7 @@ def test_ten_steps_with_adamw(tigon, tmp_path, write_tokens, name, accumulate):
     # And back through transformers: the written folder is the trained model.
     trained = AutoModelForCausalLM.from_pretrained(tmp_path / "trained")
     assert trained.dtype == torch.float32
-    for (key, ours), theirs in zip(trained.named_parameters(), model.parameters()):
+    for (key, ours), theirs in zip(trained.named_parameters(), model.parameters(), strict=True):
         # Keys' biases hardly matter to a softmax; AdamW makes steps of full size from their rounding errors.
         assert relative(ours, theirs) < (1e-3 if key.endswith("k_proj.bias") else 1e-4), key
     ids, labels = batch(tokens, 0)

@@ -99,6 +99,14 @@ struct OwnedTensor {
   OwnedTensor(const Context& ctx, std::string_view name, DType dtype, std::initializer_list<int64_t> sizes,
               MemoryClass memory_class)
       : OwnedTensor(ctx, name, dtype, std::span<const int64_t>(sizes.begin(), sizes.size()), memory_class) {}
+  // What was moved from is absent.
+  OwnedTensor(OwnedTensor&& other) noexcept
+      : buffer(std::move(other.buffer)), view(std::exchange(other.view, Tensor{})) {}
+  OwnedTensor& operator=(OwnedTensor&& other) noexcept {
+    buffer = std::move(other.buffer);
+    view = std::exchange(other.view, Tensor{});
+    return *this;
+  }
   operator const Tensor&() const noexcept { return view; }  // NOLINT: reads as the tensor it is
   void reset() noexcept {
     buffer.reset();

@@ -32,10 +32,15 @@ def train(device, dtype, patched):
         num_key_value_heads=2,
         max_position_embeddings=LENGTH,
     )
-    model = LlamaForCausalLM(config).to(device, dtype).train()
+    model = LlamaForCausalLM(config)
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data.fill_(0.25)  # from 1 a step of 1e-3 leads nowhere in bf16
+    model.to(device, dtype).train()
+    first = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     if patched:
         tt.apply_tigon(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3 if dtype == torch.float32 else 1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for ids in text():
         output = model(input_ids=ids.to(device), labels=ids.to(device))
@@ -43,22 +48,21 @@ def train(device, dtype, patched):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(output.loss.detach())
-    return torch.stack(losses), dict(model.named_parameters())
+    moved = {name: (parameter.detach() - first[name]).double() for name, parameter in model.named_parameters()}
+    return torch.stack(losses), moved
 
 
+# Against what training moves: the loss falls by a seventh, and a parameter is held to a share of its own way.
 @pytest.mark.parametrize(
-    ("dtype", "loss_tolerance", "parameter_tolerance"),
-    [
-        (torch.float32, {"rtol": 2e-5, "atol": 0}, {"rtol": 1e-5, "atol": 5e-3}),
-        # Those of Liger's own convergence test in bf16.
-        (torch.bfloat16, {"rtol": 1e-2, "atol": 1e-3}, {"rtol": 1e-2, "atol": 1e-2}),
-    ],
+    ("dtype", "loss_tolerance", "share"),
+    [(torch.float32, 2e-5, 1e-3), (torch.bfloat16, 2e-3, 0.25)],
     ids=["f32", "bf16"],
 )
-def test_patched_training_is_the_same_training(device, dtype, loss_tolerance, parameter_tolerance):
+def test_patched_training_is_the_same_training(device, dtype, loss_tolerance, share):
     expected_losses, expected = train(device, dtype, patched=False)
-    losses, parameters = train(device, dtype, patched=True)
-    assert losses[-1] < losses[0] - (1 if dtype == torch.float32 else 0.05)  # it learns
-    torch.testing.assert_close(losses, expected_losses, **loss_tolerance)
-    for name, parameter in expected.items():
-        torch.testing.assert_close(parameters[name], parameter, **parameter_tolerance)
+    losses, moved = train(device, dtype, patched=True)
+    assert losses[-1] < losses[0] - 0.8  # it learns
+    torch.testing.assert_close(losses, expected_losses, rtol=loss_tolerance, atol=0)
+    for name, way in expected.items():
+        assert way.norm() > 0, name
+        assert (moved[name] - way).norm() <= share * way.norm(), name

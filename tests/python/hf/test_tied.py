@@ -148,7 +148,7 @@ def backward(kept):
 
 
 def test_the_heads_gradient_is_added_to_in_place():
-    if not _tied._alone("cpu"):
+    if not hasattr(torch.Tensor, "_use_count"):
         pytest.skip("this torch does not count who holds a tensor")
     kept = []
     assert backward(kept).data_ptr() == kept[0]
