@@ -101,6 +101,38 @@ double measure_device_gemm(const Context& ctx, bool quick) {
   }
 }
 
+// x [m, k] · wᵀ [k, n].
+struct GemmSize {
+  int64_t m, k, n;
+};
+
+// FLOP/s of a product on the CPU: the given quantile of the times of `runs`, after one that warms up.
+double host_gemm_rate(const Context& ctx, DType dtype, const GemmSize& size, int runs, double time_quantile) {
+  Context inner = ctx;
+  HeapArena arena;
+  inner.memory = &arena;
+  const OwnedTensor x(inner, "x", dtype, {size.m, size.k}, MemoryClass::other);
+  const OwnedTensor w(inner, "w", dtype, {size.n, size.k}, MemoryClass::other);
+  const OwnedTensor y(inner, "y", dtype, {size.m, size.n}, MemoryClass::other);
+  for (const Tensor& t : {x.view, w.view}) {
+    for (int64_t i = 0; i < t.elements(); ++i) {
+      const float value = static_cast<float>(i % 97) * 0.01f - 0.5f;
+      if (dtype == DType::bf16) {
+        t.as<bf16>()[i] = bf16(value);
+      } else if (dtype == DType::f16) {
+        t.as<f16>()[i] = f16(value);
+      } else {
+        t.as<float>()[i] = value;
+      }
+    }
+  }
+  const auto multiply = [&] { ops::linear_forward(inner, {.x = x, .weight = w, .y = y}); };
+  multiply();
+  std::vector<double> samples;
+  for (int i = 0; i < runs; ++i) samples.push_back(time_ms(multiply));
+  return 2.0 * static_cast<double>(size.m * size.k * size.n) / (quantile(samples, time_quantile) * 1e-3);
+}
+
 }  // namespace
 
 double measure_copy(const Context& ctx) {
@@ -130,30 +162,12 @@ double measure_copy(const Context& ctx) {
 
 double measure_gemm(const Context& ctx, DType dtype, bool quick) {
   if (ctx.device.kind != DeviceKind::cpu) return measure_device_gemm(ctx, quick);
-  const int64_t size = quick ? 1024 : 2048;
-  Context inner = ctx;
-  HeapArena arena;
-  inner.memory = &arena;
-  const OwnedTensor x(inner, "x", dtype, {size, size}, MemoryClass::other);
-  const OwnedTensor w(inner, "w", dtype, {size, size}, MemoryClass::other);
-  const OwnedTensor y(inner, "y", dtype, {size, size}, MemoryClass::other);
-  for (const Tensor& t : {x.view, w.view}) {
-    for (int64_t i = 0; i < size * size; ++i) {
-      const float value = static_cast<float>(i % 97) * 0.01f - 0.5f;
-      if (dtype == DType::bf16) {
-        t.as<bf16>()[i] = bf16(value);
-      } else if (dtype == DType::f16) {
-        t.as<f16>()[i] = f16(value);
-      } else {
-        t.as<float>()[i] = value;
-      }
-    }
+  if (quick) return host_gemm_rate(ctx, dtype, {1024, 1024, 1024}, 3, 0.0);
+  double best = 0;
+  for (const GemmSize& size : {GemmSize{2048, 2048, 2048}, {1024, 768, 8192}, {512, 2048, 8192}, {4096, 1024, 1024}}) {
+    best = std::max(best, host_gemm_rate(ctx, dtype, size, 5, 0.5));
   }
-  std::vector<double> samples;
-  for (int i = 0; i < (quick ? 4 : 6); ++i)
-    samples.push_back(time_ms([&] { ops::linear_forward(inner, {.x = x, .weight = w, .y = y}); }));
-  return 2.0 * static_cast<double>(size * size * size) /
-         (quantile({samples.begin() + 1, samples.end()}, quick ? 0.0 : 0.5) * 1e-3);
+  return best;
 }
 
 }  // namespace tigon::bench

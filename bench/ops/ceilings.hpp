@@ -5,8 +5,8 @@
 namespace tigon::bench {
 
 // What this machine can do at most, measured and not read from a data sheet: bytes read plus bytes written per second
-// of a large copy, and FLOP/s of a large GEMM (in the storage type on a CPU, bf16 on a GPU; 0 where the backend has
-// none yet).
+// of a large copy, and FLOP/s of a large GEMM (on a CPU the best of several shapes, in the storage type; bf16 on a GPU;
+// 0 where the backend has none yet).
 struct Ceilings {
   double copy_bytes_per_second = 0;
   double gemm_flops_per_second = 0;

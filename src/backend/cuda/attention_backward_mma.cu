@@ -59,7 +59,7 @@ __device__ __forceinline__ void products(float (&x)[Shape::kTiles][Shape::kColum
 #pragma unroll
     for (int j = 0; j < Shape::kColumns; j += 16) {
       uint32_t b[4];
-      columns.right_by_rows(b, j, d);
+      columns.right_k_major(b, j, d);
 #pragma unroll
       for (int m = 0; m < Shape::kTiles; ++m) {
         mma<T>(x[m][j / 8], a[m], b[0], b[1]);

@@ -1,10 +1,15 @@
-// attention backward on Hopper's tensor cores, in one pass: a piece of work is 128 keys of one head, whose dk and dv
-// stay in registers while it walks over the queries. What it has to say of a query's dq is added to sums in f32 in
-// memory; the pieces of a head take turns, from its first keys to its last, so that sums have one order.
+// attention backward on Hopper's tensor cores, in one pass of five products. A piece of work is 128 keys of one head;
+// its dk and dv stay in registers while it walks over the queries. Its share of dq is added to f32 sums in memory by
+// TMA (reduce-add). The pieces of a head take turns at each tile of dq, from the first keys to the last: one order of
+// adding, the same bits in every run.
 //
-// A grid that stays. In each thread block one thread asks the copy engine for keys and queries ahead of time, two send
-// off what is to be added, one every second step, and two warpgroups own 64 keys each. While one makes exponentials,
-// the other's products run.
+// Turns cost little, for three reasons. Blocks walk in step (query tiles outside, the heads that share keys inside), so
+// a turn has usually come when it is needed. Two threads send dq in alternation: one waits for its copy to be complete
+// while the other sends. And few heads are worked on at a time, so their sums stay in the L2 cache; sums of later heads
+// reuse the same memory.
+//
+// The grid is persistent. In each thread block one thread prefetches keys and queries by TMA, two send dq, and two
+// warpgroups own 64 keys each: while one computes exponentials, the other's products run.
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_own.hpp"
 #include "backend/cuda/buffers.cuh"
@@ -43,7 +48,7 @@ struct BackwardShape {
   using ScoreTile = PanelTile<kKeys, kQueries>;                  // ds
   static constexpr int kHalfBytes = kQueries * D * 4 / kGroups;  // of a step's dq, what a warpgroup holds
   static constexpr int kDqBytes = kGroups * kHalfBytes;
-  static constexpr int kDqRows = kDqBytes / kDqRowBytes;  // as the copy engine sees it
+  static constexpr int kDqRows = kDqBytes / kDqRowBytes;  // as TMA sees it
   static constexpr int kKeysAt = 0;                       // in shared memory, tiles aligned to 1024
   static constexpr int kQueriesAt = kKeysAt + 2 * KeyTile::kBytes;
   static constexpr int kScoresAt = kQueriesAt + kStages * 2 * QueryTile::kBytes;
@@ -110,7 +115,7 @@ struct Walk {
 [[maybe_unused]] __device__ __forceinline__ void end_turn(unsigned* turn) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
 }
-// Between what this thread knows of memory and what it asks of the copy engine, and back.
+// Orders this thread's accesses to memory with what it asks of TMA, both ways (the generic and the async proxy).
 [[maybe_unused]] __device__ __forceinline__ void fence_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async;" ::: "memory");
@@ -274,8 +279,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     // What a step adds to dq, of all keys, not waited for; and its end.
     const auto begin_dq = [&](int at) {
       scores.wait_full(at);
-      multiply_lying<T>(dq, scores_at(at).from_panel(kSplitColumns ? 0 : group),
-                        k_tile.from_panel(kSplitColumns ? group : 0).forgotten());
+      multiply_mn_major<T>(dq, scores_at(at).from_panel(kSplitColumns ? 0 : group),
+                           k_tile.from_panel(kSplitColumns ? group : 0).forgotten());
     };
     const auto end_dq = [&](int at) {
       scores.release_by_warp(at);
@@ -426,7 +431,7 @@ struct DqScratch {
   }
 };
 
-// False where the copy engine cannot see the tensors as they lie.
+// False where TMA cannot read the tensors as they lie.
 template <class T, int D>
 bool launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& statistics,
             unsigned char* scratch) {

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < N; j += 16) {
         uint32_t b[4];
-        k_tile(step).right_by_rows(b, j, d);
+        k_tile(step).right_k_major(b, j, d);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           mma<T>(s[m][j / 8], a[m], b[0], b[1]);

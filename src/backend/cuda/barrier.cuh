@@ -67,7 +67,7 @@ __device__ __forceinline__ void wait_barrier(uint64_t* barrier, uint32_t parity)
 #endif
 }
 
-// `bytes` from global to this block's shared memory by the copy engine; multiples of 16.
+// `bytes` from global to this block's shared memory by a bulk copy (TMA); multiples of 16.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(

@@ -1,9 +1,9 @@
 // A matrix product of Hopper's tensor cores that adds to sums kept as dweight_sums.hpp says.
 //
-// A grid of pairs of thread blocks that stays. Both blocks of a pair have the same 192 classes, each 128 columns of its
-// own: one thread asks the copy engine for what the operands hold of the next tokens, of dlogits for half of them,
-// which both blocks are given. Two warpgroups take such tiles by turns: while one adds its sums to what stands in
-// memory, the other's products run. Smaller tiles were slower, and larger ones by both together too.
+// A persistent grid of clusters of two thread blocks. Both blocks work on the same 192 classes, each on 128 columns of
+// its own. One thread of each prefetches tiles by TMA: its own x, and half of dlogits, which is multicast to both. Two
+// warpgroups alternate between output tiles: while one runs its epilogue (adds its sums to those in memory), the
+// other's products run. Smaller tiles were slower, and so were larger ones that both warpgroups share.
 #include "backend/cuda/buffers.cuh"
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/dweight_sums.hpp"
@@ -117,7 +117,7 @@ __device__ __forceinline__ unsigned block_of_pair() {
 __device__ __forceinline__ void meet_pair() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void bring_near(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 #endif
 
@@ -187,11 +187,11 @@ __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __gri
         for (int token = 0; token < kTokens; token += 16) {
 #pragma unroll
           for (int panel = 0; panel < kClasses / 64; ++panel) {
-            const uint64_t classes = left.from_panel(panel).as_it_lies(token);
+            const uint64_t classes = left.from_panel(panel).mn_major(token);
             if (decltype(adds)::value || token > 0) {
-              product_in_shared<bf16, true, true>(sum[panel], classes, right.as_it_lies(token));
+              product_in_shared<bf16, true, true>(sum[panel], classes, right.mn_major(token));
             } else {
-              product_in_shared<bf16, false, true>(sum[panel], classes, right.as_it_lies(token));
+              product_in_shared<bf16, false, true>(sum[panel], classes, right.mn_major(token));
             }
           }
         }
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __gri
 #pragma unroll
         for (int i = 0; i < kClasses / 64; ++i) {
           const int row = first_class + i * 64 + line / 2, column = column_tile * kColumns + line % 2 * 64;
-          if (row < job.classes && column < job.columns) bring_near(job.dweight + row * job.stride + column);
+          if (row < job.classes && column < job.columns) prefetch_l2(job.dweight + row * job.stride + column);
         }
       }
       // Stages go around: who waited for those of a tile to come might see those of an earlier one.
@@ -343,7 +343,7 @@ void add_to_dweight(const Context& ctx, const DweightChunk& chunk) {
           .last = chunk.last};
   if (!map_panels(chunk.dlogits, kTokens / kPair, job.dlogits) || !map_panels(chunk.x, kTokens, job.x)) {
     throw Error(ErrorCode::internal, {.where = kWhere,
-                                      .what = "the driver gave no map of the tensors for the copy engine",
+                                      .what = "the driver made no TMA map of the tensors",
                                       .fix = "Update the NVIDIA driver, or ask for an f32 dweight, which takes none."});
   }
   const auto with_before = [&]<bool kAligned>(std::bool_constant<kAligned>) {

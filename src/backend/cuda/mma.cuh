@@ -84,13 +84,13 @@ struct MmaTile {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     ldmatrix(a, at(row + lane % 16, column + lane / 16 * 8));
   }
-  // The right operand, rows of the tile as columns of the operand: rows [row, row + 16) × columns [column, column + 16)
+  // The right operand, K-major (rows of the tile are its columns): rows [row, row + 16) × columns [column, column + 16)
   // as b[0], b[1] for the first 8 rows and b[2], b[3] for the others.
-  __device__ __forceinline__ void right_by_rows(uint32_t (&b)[4], int row, int column) const {
+  __device__ __forceinline__ void right_k_major(uint32_t (&b)[4], int row, int column) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     ldmatrix(b, at(row + lane / 16 * 8 + lane % 8, column + lane / 8 % 2 * 8));
   }
-  // The right operand as it lies: b[0], b[1] for the first 8 columns and b[2], b[3] for the others.
+  // The right operand, MN-major: b[0], b[1] for the first 8 columns and b[2], b[3] for the others.
   __device__ __forceinline__ void right(uint32_t (&b)[4], int row, int column) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     ldmatrix_transposed(b, at(row + lane % 16, column + lane / 16 * 8));

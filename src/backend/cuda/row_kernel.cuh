@@ -51,8 +51,9 @@ inline constexpr int kPieceOf<10> = 3;
 template <>
 inline constexpr int kPieceOf<20> = 2;
 
-// A cluster per row, on a grid that stays: one thread asks the copy engine for a block's segment of the next row as
-// soon as this one is in registers. Needs sm_90.
+// A cluster per row, on a persistent grid: one thread prefetches a block's segment of the next row by a bulk copy (TMA)
+// as soon as this row is in registers. The blocks exchange maximum and sum by remote stores that count on an mbarrier:
+// a barrier of the whole cluster would first wait for the last row's stores to reach memory. Needs sm_90.
 template <class T, int NV, class Op>
 __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     row_team_kernel(const Op op, Rows<const T> x, int rows, int columns, unsigned blocks, int segment) {

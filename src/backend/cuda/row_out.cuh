@@ -22,7 +22,7 @@ class StoredRows {
   }
 };
 
-// Through shared memory, from where the copy engine takes it (sm_90): a few vectors of each thread at a time, which lie
+// Through shared memory and from there by bulk copies (TMA, sm_90): a few vectors of each thread at a time, which lie
 // side by side, in two slots that are used in turn.
 template <int kPiece>
 class SentRows {

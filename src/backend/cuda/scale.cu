@@ -1,4 +1,4 @@
-// scale: one pass in place, on a grid that stays; or, where the factor turns out to be 1, none.
+// scale: one pass in place, on a persistent grid; or, where the factor turns out to be 1, none.
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"

@@ -10,7 +10,7 @@
 #include "tigon/core/half.hpp"
 
 // Tensor cores by a warpgroup, four warps (sm_90a): 64 rows × N columns at a time, asynchronously, with the right
-// operand, and the left one if wanted, read straight from shared memory, where the copy engine laid it.
+// operand, and the left one if wanted, read straight from shared memory, where TMA put it.
 //
 // A sum is held as mma.cuh holds it, warp w the rows 16·w and on: sums side by side, packed to 16 bits, are the left
 // operand of the next product.
@@ -84,8 +84,8 @@ __device__ __forceinline__ void wait_for_products() {
 #endif
 }
 
-// Rows of D elements of 16 bits in shared memory as the copy engine lays them: panels of 64 columns, rows of 128 bytes,
-// their 16-byte pieces permuted by the row's number modulo 8.
+// Rows of D elements of 16 bits in shared memory as TMA writes them (128-byte swizzle): panels of 64 columns, rows of
+// 128 bytes, their 16-byte pieces permuted by the row's number modulo 8.
 template <int kRows, int D>
 struct PanelTile {
   static_assert(kRows % 8 == 0 && D % 64 == 0);
@@ -105,12 +105,14 @@ struct PanelTile {
     asm volatile("" : "+r"(somewhere));
     return {somewhere};
   }
-  // Rows as rows of the left or columns of the right operand; 16 columns from `column` on are summed over.
-  __device__ __forceinline__ uint64_t by_rows(int column) const {
+  // K-major: rows of the tile are rows of the left or columns of the right operand; 16 columns from `column` on are
+  // summed over.
+  __device__ __forceinline__ uint64_t k_major(int column) const {
     return describe(static_cast<uint32_t>(column / 64) * kPanelBytes + static_cast<uint32_t>(column % 64 * 2), 16);
   }
-  // Columns as columns of the right or rows of the left operand; 16 rows from `row` on are summed over.
-  __device__ __forceinline__ uint64_t as_it_lies(int row) const {
+  // MN-major: columns of the tile are columns of the right or rows of the left operand; 16 rows from `row` on are
+  // summed over.
+  __device__ __forceinline__ uint64_t mn_major(int row) const {
     return describe(static_cast<uint32_t>(row) * 128, kPanelBytes);
   }
   // Stores a left operand that a warp holds: 16×16 at (row, column).
@@ -163,22 +165,22 @@ struct PanelTile {
   "%59,%60,%61,%62,%63"
 
 // Both operands in shared memory, whose descriptors are the first two after the sum.
-#define TIGON_PRODUCT_IN_SHARED(type, n, names, floats, a, b, add, lies)                                \
+#define TIGON_PRODUCT_IN_SHARED(type, n, names, floats, a, b, add, major)                               \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add                                                  \
                ", 0;\n"                                                                                 \
                "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, " a ", " b \
-               ", p, 1, 1, " lies ", " lies ";\n}\n"                                                    \
+               ", p, 1, 1, " major ", " major ";\n}\n"                                                  \
                : floats                                                                                 \
-               : "l"(left), "l"(right), "n"(kAdd ? 1 : 0), "n"(kLies ? 1 : 0))
-// The left operand in registers, the right one as_it_lies; added to the sum.
+               : "l"(left), "l"(right), "n"(kAdd ? 1 : 0), "n"(kMnMajor ? 1 : 0))
+// The left operand in registers, the right one MN-major; added to the sum.
 #define TIGON_PRODUCT_FROM_REGISTERS(type, n, names, floats, a, b)                                        \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" names "}, {" a "}, " b \
                ", 1, 1, 1, 1;\n"                                                                          \
                : floats                                                                                   \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right))
 
-// Both operands by_rows, or both as_it_lies; the sum before counts with kAdd.
-template <class T, bool kAdd, bool kLies, int N8>
+// Both operands K-major, or both MN-major; the sum before counts with kAdd.
+template <class T, bool kAdd, bool kMnMajor, int N8>
 __device__ __forceinline__ void product_in_shared(float (&sum)[N8][4], uint64_t left, uint64_t right) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   static_assert(N8 == 8 || N8 == 16);
@@ -238,22 +240,22 @@ template <class T, int kRows, int kColumns, int D>
 __device__ __forceinline__ void multiply(float (&sum)[kColumns / 8][4], const PanelTile<kRows, D>& rows,
                                          const PanelTile<kColumns, D>& columns) {
   begin_products();
-  product_in_shared<T, false, false>(sum, rows.by_rows(0), columns.by_rows(0));
+  product_in_shared<T, false, false>(sum, rows.k_major(0), columns.k_major(0));
 #pragma unroll
-  for (int d = 16; d < D; d += 16) product_in_shared<T, true, false>(sum, rows.by_rows(d), columns.by_rows(d));
+  for (int d = 16; d < D; d += 16) product_in_shared<T, true, false>(sum, rows.k_major(d), columns.k_major(d));
   end_products();
 }
 
-// sum = leftᵀ·right for the first panel of each, 64 rows and 64 columns: tiles that lie in shared memory, whose rows
-// are summed over. A group of products of its own.
+// sum = leftᵀ·right for the first panel of each, 64 rows and 64 columns: both tiles MN-major, their rows are summed
+// over. A group of products of its own.
 template <class T, int kRows, int kLeft, int kRight>
-__device__ __forceinline__ void multiply_lying(float (&sum)[8][4], const PanelTile<kRows, kLeft>& left,
-                                               const PanelTile<kRows, kRight>& right) {
+__device__ __forceinline__ void multiply_mn_major(float (&sum)[8][4], const PanelTile<kRows, kLeft>& left,
+                                                  const PanelTile<kRows, kRight>& right) {
   begin_products();
-  product_in_shared<T, false, true>(sum, left.as_it_lies(0), right.as_it_lies(0));
+  product_in_shared<T, false, true>(sum, left.mn_major(0), right.mn_major(0));
 #pragma unroll
   for (int row = 16; row < kRows; row += 16) {
-    product_in_shared<T, true, true>(sum, left.as_it_lies(row), right.as_it_lies(row));
+    product_in_shared<T, true, true>(sum, left.mn_major(row), right.mn_major(row));
   }
   end_products();
 }
@@ -264,7 +266,7 @@ __device__ __forceinline__ void add_multiple(float (&sum)[D / 8][4], const uint3
                                              const PanelTile<kColumns, D>& columns) {
   begin_products();
 #pragma unroll
-  for (int j = 0; j < kColumns / 16; ++j) add_product<T>(sum, left[j], columns.as_it_lies(16 * j));
+  for (int j = 0; j < kColumns / 16; ++j) add_product<T>(sum, left[j], columns.mn_major(16 * j));
   end_products();
 }
 
