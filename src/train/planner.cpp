@@ -1,6 +1,7 @@
 #include "tigon/train/planner.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 
@@ -42,28 +43,29 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
   const Step step(model, parameters, train);
   {
     // All before what stays, which holds the step's gradients: after an error they go back to arenas that are there.
-    MeasureArena stays(plan.residents.ledger), first(plan.step.ledger), further(plan.further.ledger),
-        update(plan.update.ledger), evaluation(plan.evaluation.ledger);
-    const auto in = [&](MeasureArena& arena) {
+    MeasureArena stays(plan.residents.ledger);
+    std::deque<MeasureArena> arenas;
+    for (Sequence& sequence : plan.phases) arenas.emplace_back(sequence.ledger);
+    const auto with = [&](MeasureArena& arena) {
       return Context{.device = train.device, .threads = train.threads, .memory = &arena};
     };
-    Residents r(in(stays), parameters, train);
+    const auto in = [&](Phase phase) { return with(arenas[static_cast<size_t>(phase)]); };
+    Residents r(with(stays), parameters, train);
     const StepBuffers &buffers = r.buffers[0], &micro = r.turn ? *r.turn : buffers;
     // The sequences are measured while what stays is there, as they run.
     r.gradients.begin_step();
     const UpdateArgs args;
-    step.forward_backward(in(first), r, micro, train.memory.update_early ? &args : nullptr);
-    if (train.accumulate > 1) step.forward_backward(in(further), r, micro);
+    step.forward_backward(in(Phase::step), r, micro, train.memory.update_early ? &args : nullptr);
+    if (train.accumulate > 1) step.forward_backward(in(Phase::further), r, micro);
     if (!train.memory.update_early) {
-      const Context ctx = in(train.accumulate > 1 ? update : first);
+      const Context ctx = in(train.accumulate > 1 ? Phase::update : Phase::step);
       step.norm(ctx, r, buffers, 1.0);
       step.update(ctx, r, buffers, {});
     }
-    if (train.evaluates) step.evaluate(in(evaluation), r, buffers);
+    if (train.evaluates) step.evaluate(in(Phase::evaluation), r, buffers);
   }
-  for (Sequence* sequence : {&plan.residents, &plan.step, &plan.further, &plan.update, &plan.evaluation}) {
-    sequence->plan = Plan::pack(sequence->ledger);
-  }
+  plan.residents.plan = Plan::pack(plan.residents.ledger);
+  for (Sequence& sequence : plan.phases) sequence.plan = Plan::pack(sequence.ledger);
   return plan;
 }
 
@@ -96,11 +98,8 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
 }
 
 const Sequence& MemoryPlan::largest() const {
-  const Sequence* most = &step;
-  for (const Sequence* sequence : {&further, &update, &evaluation}) {
-    if (sequence->plan.bytes() > most->plan.bytes()) most = sequence;
-  }
-  return *most;
+  return *std::max_element(phases.begin(), phases.end(),
+                           [](const Sequence& a, const Sequence& b) { return a.plan.bytes() < b.plan.bytes(); });
 }
 
 int64_t MemoryPlan::transient_bytes() const { return align_up(largest().plan.bytes()); }

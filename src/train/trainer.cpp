@@ -49,16 +49,25 @@ struct Trainer::Impl {
         compute(train.device),
         transfer(train.device),
         resident_arena(plan.residents.plan, memory.data(), plan.resident_bytes(), memory.on_host()),
-        step_arena(plan.step.plan, transient(), plan.transient_bytes(), memory.on_host()),
-        further_arena(plan.further.plan, transient(), plan.transient_bytes(), memory.on_host()),
-        update_arena(plan.update.plan, transient(), plan.transient_bytes(), memory.on_host()),
-        evaluation_arena(plan.evaluation.plan, transient(), plan.transient_bytes(), memory.on_host()),
         residents(context(resident_arena), parameters, train),
         step(model, parameters, train),
         loss_scale(train.precision.loss_scale),
-        config_text(model_config_to_json(model, train.precision.weight)) {}
+        config_text(model_config_to_json(model, train.precision.weight)) {
+    std::byte* region = memory.data() + plan.resident_bytes();
+    for (const Sequence& sequence : plan.phases) {
+      phases.emplace_back(sequence.plan, region, plan.transient_bytes(), memory.on_host());
+    }
+  }
 
-  std::byte* transient() const { return memory.data() + plan.resident_bytes(); }
+  // A phase's blocks, and the walk that only keeps books of them. Gradients outlive the walk that they are born in.
+  struct PhaseMemory {
+    PhaseMemory(const Plan& packed, std::byte* region, int64_t bytes, bool on_host)
+        : arena(packed, region, bytes, on_host) {}
+    ReplayArena arena;
+    Bookkeeping books{arena};
+  };
+  PhaseMemory& memory_of(Phase phase) { return phases[static_cast<size_t>(phase)]; }
+  Context context(Phase phase) { return context(memory_of(phase).arena); }
   Context context(MemorySource& source) const {
     return {.device = train.device, .stream = compute.get(), .threads = train.threads, .memory = &source};
   }
@@ -99,8 +108,8 @@ struct Trainer::Impl {
   TrainConfig train;
   DeviceBlock memory;
   Queue compute, transfer;
-  ReplayArena resident_arena, step_arena, further_arena, update_arena, evaluation_arena;
-  Bookkeeping step_books{step_arena}, further_books{further_arena};
+  ReplayArena resident_arena;
+  std::deque<PhaseMemory> phases;
   Residents residents;
   Step step;
   bool warm = false;                                     // a step has run, so that libraries have made their choices
@@ -121,8 +130,8 @@ Trainer::Trainer(const ModelConfig& model, const TrainConfig& train) : impl_(std
 Trainer::~Trainer() {
   if (impl_->train.device.kind == DeviceKind::cpu) return;
   try {
-    synchronize(impl_->context(impl_->step_arena));  // nothing may still use the memory that goes now
-  } catch (const std::exception&) {                  // NOLINT: a device that fails here has failed before
+    synchronize(impl_->context(Phase::step));  // nothing may still use the memory that goes now
+  } catch (const std::exception&) {            // NOLINT: a device that fails here has failed before
   }
 }
 
@@ -149,8 +158,8 @@ int64_t Trainer::most_pending() const noexcept {
 }
 
 int64_t Trainer::used_bytes() const noexcept {
-  const int64_t transient = std::max({impl_->step_arena.used_bytes(), impl_->further_arena.used_bytes(),
-                                      impl_->update_arena.used_bytes(), impl_->evaluation_arena.used_bytes()});
+  int64_t transient = 0;
+  for (const Impl::PhaseMemory& phase : impl_->phases) transient = std::max(transient, phase.arena.used_bytes());
   return align_up(impl_->resident_arena.used_bytes()) + align_up(transient);
 }
 
@@ -244,13 +253,14 @@ void Trainer::Impl::write_gradients() {
 // Loss and gradients of one micro-batch, as the first of a step or a further one: queued kernel by kernel, or by
 // launching what was recorded. `graph` is its place in `recorded`.
 void Trainer::Impl::run_micro(const StepBuffers& b, bool first, size_t graph, const UpdateArgs* early) {
-  const Context ctx = context(first ? step_arena : further_arena);
+  PhaseMemory& phase = memory_of(first ? Phase::step : Phase::further);
+  const Context ctx = context(phase.arena);
   const auto walk = [&](const Context& in) { step.forward_backward(in, residents, b, early); };
   if (!records(train) || !warm) return walk(ctx);
   if (recorded[graph] == nullptr) {
     recorded[graph] = std::make_unique<DeviceGraph>(ctx, [&] { walk(ctx); });
   } else {
-    walk(context(first ? step_books : further_books));
+    walk(context(phase.books));
   }
   recorded[graph]->launch(ctx);
 }
@@ -264,13 +274,14 @@ void Trainer::Impl::run_gradients(size_t which, const UpdateArgs* early) {
   for (int64_t micro = 0; residents.turn && micro < train.accumulate; ++micro) {
     const bool first = micro == 0;
     const StepBuffers& turn = *residents.turn;
-    const Context ctx = context(first ? step_arena : further_arena);
+    const Phase phase = first ? Phase::step : Phase::further;
+    const Context ctx = context(phase);
     if (first) queue_copy(ctx, turn.loss_grad, b.loss_grad);
     queue_copy(ctx, turn.ids, b.micro_ids(micro));
     queue_copy(ctx, turn.labels, b.micro_labels(micro));
     run_micro(turn, first, first ? 0 : 1, early);
     queue_copy(ctx, b.loss(micro), turn.loss(0));
-    (first ? step_arena : further_arena).restart();
+    memory_of(phase).arena.restart();
   }
   warm = true;
 }
@@ -323,7 +334,8 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
   t.next_buffers = (t.next_buffers + 1) % t.residents.buffers.size();
 
   const bool one = t.train.accumulate == 1, early = t.train.memory.update_early;
-  const Context step_ctx = t.context(t.step_arena), update_ctx = one ? step_ctx : t.context(t.update_arena);
+  const Phase update_phase = one ? Phase::step : Phase::update;
+  const Context step_ctx = t.context(Phase::step), update_ctx = t.context(update_phase);
   UpdateArgs update{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
   if (t.pending.empty()) t.step_began = t.moment(step_ctx);
   t.run_gradients(entry.buffers, early ? &update : nullptr);
@@ -339,7 +351,7 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
     }
   }
   t.updates += entry.report.skipped ? 0 : 1;
-  (one ? t.step_arena : t.update_arena).restart();
+  t.memory_of(update_phase).arena.restart();
   entry.done = t.moment(step_ctx);
   t.pending.push_back(std::move(entry));
   t.unfinished = false;
@@ -390,9 +402,9 @@ double Trainer::evaluate(const TokenBatch& batch) {
   const StepBuffers& b = t.residents.buffers[0];
   copy_to(t.transfers(), b.micro_ids(0), batch.ids.data());
   copy_to(t.transfers(), b.micro_labels(0), batch.labels.data());
-  const Context ctx = t.context(t.evaluation_arena);
+  const Context ctx = t.context(Phase::evaluation);
   t.step.evaluate(ctx, t.residents, b);
-  t.evaluation_arena.restart();
+  t.memory_of(Phase::evaluation).arena.restart();
   t.unfinished = false;
   float loss = 0;
   copy_from(ctx, &loss, b.loss(0));

@@ -28,7 +28,7 @@ struct AssumedGpu : testing::Test {
   // The largest block of this name in the step.
   static int64_t bytes(const MemoryPlan& plan, const std::string& name) {
     int64_t most = 0;
-    for (const LedgerEntry& entry : plan.step.ledger.entries()) {
+    for (const LedgerEntry& entry : plan[Phase::step].ledger.entries()) {
       if (entry.name == name) most = std::max(most, entry.bytes);
     }
     return most;

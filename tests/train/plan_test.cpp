@@ -84,7 +84,7 @@ TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
     step.norm(ctx, r, b, 1.0);
     step.update(ctx, r, b, {});
     EXPECT_EQ(stays.peak_bytes(), plan.residents.plan.lower_bound());
-    const int64_t planned = std::max(plan.step.plan.lower_bound(), plan.further.plan.lower_bound());
+    const int64_t planned = std::max(plan[Phase::step].plan.lower_bound(), plan[Phase::further].plan.lower_bound());
     EXPECT_EQ(train.accumulate > 1 ? forward_backward : passes.peak_bytes(), planned);
     EXPECT_EQ(passes.live_bytes(), 0);
   }
@@ -140,12 +140,12 @@ TEST(PlanMemory, GradientsAreBornLayerByLayer) {
   const MemoryPlan plan = plan_memory(model, parameters, train);
   // When a layer's gradient is born, the loss is over and the layers above have let go of their checkpoints.
   std::set<int> layers;
-  for (const LedgerEntry& gradient : plan.step.ledger.entries()) {
+  for (const LedgerEntry& gradient : plan[Phase::step].ledger.entries()) {
     if (gradient.memory_class != MemoryClass::gradients || !gradient.name.starts_with("layers.")) continue;
     const int layer = std::stoi(gradient.name.substr(7));
     layers.insert(layer);
     int64_t checkpoints = 0;
-    for (const LedgerEntry& other : plan.step.ledger.entries()) {
+    for (const LedgerEntry& other : plan[Phase::step].ledger.entries()) {
       if (other.memory_class == MemoryClass::loss) {
         EXPECT_LT(other.death, gradient.birth) << other.name << " and " << gradient.name;
       }
@@ -155,8 +155,9 @@ TEST(PlanMemory, GradientsAreBornLayerByLayer) {
     EXPECT_LE(checkpoints, (layer + 1) * train.tokens() * model.hidden * 2) << gradient.name;
   }
   EXPECT_EQ(static_cast<int64_t>(layers.size()), model.layers);
-  EXPECT_LE(plan.resident_bytes() + peak_without_scratch(plan.step.ledger), int64_t{9970} << 20);
-  EXPECT_LE(plan.step.plan.bytes(), plan.step.plan.lower_bound() + plan.step.plan.lower_bound() / 100);
+  EXPECT_LE(plan.resident_bytes() + peak_without_scratch(plan[Phase::step].ledger), int64_t{9970} << 20);
+  EXPECT_LE(plan[Phase::step].plan.bytes(),
+            plan[Phase::step].plan.lower_bound() + plan[Phase::step].plan.lower_bound() / 100);
 }
 
 // What nobody chose grows as long as it costs next to nothing; the same every time.

@@ -9,25 +9,34 @@
 
 namespace tigon {
 
+// What a run repeats. Each is walked once in measure mode, packed, and replayed; they use one region of memory in turn.
+enum class Phase {
+  step,        // forward, backward, and with one micro-batch the update
+  further,     // the micro-batches after the first, which add to its gradients
+  update,      // after the last of them
+  evaluation,  // where the run evaluates
+};
+inline constexpr size_t kPhaseCount = 4;
+
 // A sequence of births and deaths that repeats, and its packing.
 struct Sequence {
   Ledger ledger;
   Plan plan;
 };
 
-// Every byte of a run, before the first step: what stays, and below it one region that the sequences share in turn.
+// Every byte of a run, before the first step: what stays, and behind it the region of the phases.
 struct MemoryPlan {
   TrainConfig train;  // what it is the plan of: as it was asked for, with the loss's chunk settled
   Sequence residents;
-  Sequence step;        // forward, backward, and with one micro-batch the update
-  Sequence further;     // the micro-batches after the first, which add to its gradients
-  Sequence update;      // after the last of them
-  Sequence evaluation;  // where the run evaluates
+  std::array<Sequence, kPhaseCount> phases;
+
+  const Sequence& operator[](Phase phase) const { return phases[static_cast<size_t>(phase)]; }
+  Sequence& operator[](Phase phase) { return phases[static_cast<size_t>(phase)]; }
 
   int64_t resident_bytes() const { return align_up(residents.plan.bytes()); }
   int64_t transient_bytes() const;
   int64_t total_bytes() const { return resident_bytes() + transient_bytes(); }
-  // The sequence that needs the most.
+  // The phase that needs the most.
   const Sequence& largest() const;
   // Bytes at the peak by class; what packing could not fill is the rest of total_bytes().
   std::array<int64_t, kMemoryClassCount> peak_by_class() const;
