@@ -93,10 +93,7 @@ void write_folder(const fs::path& folder, const std::function<CheckpointInfo(con
   const CheckpointInfo info = write(unfinished);
 
   Json files, settings{Json::Object()}, json;
-  std::vector<fs::path> names;
-  for (const auto& entry : fs::directory_iterator(unfinished)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  for (const fs::path& name : names) files.set(name.string(), fmt::format("{:016x}", file_checksum(unfinished / name)));
+  for (const auto& [name, checksum] : info.files) files.set(name, fmt::format("{:016x}", checksum));
   for (const auto& [key, value] : info.settings) settings.set(key, value);
   json.set("format", 1);
   json.set("step", info.step);

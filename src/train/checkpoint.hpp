@@ -9,8 +9,9 @@
 
 namespace tigon {
 
-// What a checkpoint says about itself, in checkpoint.json, beside the checksum of every other file.
+// What a checkpoint says about itself, in checkpoint.json.
 struct CheckpointInfo {
+  std::map<std::string, uint64_t> files{};  // the checksum of each file that was written
   int64_t step = 0;
   int64_t updates = 0;
   LossScale::State loss_scale{};
@@ -18,9 +19,9 @@ struct CheckpointInfo {
   std::map<std::string, std::string> settings{};
 };
 
-// Lets `write` fill a folder beside `folder`, adds checkpoint.json, flushes, and renames it into place: the folder is
-// whole or not there. One that it replaces is there until then; where the file system cannot exchange two names, a kill
-// may leave both beside the name, and put_back_checkpoint finds them.
+// Lets `write` fill a folder beside `folder` and say what it wrote, adds checkpoint.json, flushes, and renames it into
+// place: the folder is whole or not there. One that it replaces is there until then; where the file system cannot
+// exchange two names, a kill may leave both beside the name, and put_back_checkpoint finds them.
 void write_checkpoint(const std::filesystem::path& folder,
                       const std::function<CheckpointInfo(const std::filesystem::path& inside)>& write);
 

@@ -100,6 +100,8 @@ struct Trainer::Impl {
   void run_micro(const StepBuffers& b, bool first, size_t graph, const UpdateArgs* early);
   void run_gradients(size_t which, const UpdateArgs* early);
   bool gradients_finite(const StepBuffers& b) const;
+  // Weights and config. The checksum of each file by its name.
+  std::map<std::string, uint64_t> write_model(const std::filesystem::path& folder) const;
   void write_gradients();
 
   ModelConfig model;
@@ -411,15 +413,19 @@ double Trainer::evaluate(const TokenBatch& batch) {
   return static_cast<double>(loss);
 }
 
+std::map<std::string, uint64_t> Trainer::Impl::write_model(const fs::path& folder) const {
+  const std::vector<Tensor> weights(residents.weight.begin(), residents.weight.end());
+  const uint64_t model_sum = write_safetensors(
+      folder / "model.safetensors", only_finite(parts_to_store(transfers(), parameters, weights)), {{"format", "pt"}});
+  write_text_file(folder / "config.json", config_text);
+  return {{"model.safetensors", model_sum}, {"config.json", text_checksum(config_text)}};
+}
+
 void Trainer::save_weights(const fs::path& folder) const {
   impl_->check_ready("Trainer::save_weights");
   impl_->check_idle("Trainer::save_weights");
   make_folder(folder);
-  const std::vector<Tensor> weights(impl_->residents.weight.begin(), impl_->residents.weight.end());
-  (void)write_safetensors(folder / "model.safetensors",
-                          only_finite(parts_to_store(impl_->transfers(), impl_->parameters, weights)),
-                          {{"format", "pt"}});
-  write_text_file(folder / "config.json", impl_->config_text);
+  (void)impl_->write_model(folder);
 }
 
 void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string, std::string>& settings) const {
@@ -427,10 +433,11 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
   t.check_ready("Trainer::save_checkpoint");
   t.check_idle("Trainer::save_checkpoint");
   write_checkpoint(folder, [&](const fs::path& inside) {
-    save_weights(inside);
-    (void)write_safetensors(inside / "state.safetensors",
-                            only_finite(states_to_store(t.transfers(), t.parameters, t.residents)));
-    return CheckpointInfo{.step = t.steps_submitted,
+    std::map<std::string, uint64_t> files = t.write_model(inside);
+    files["state.safetensors"] = write_safetensors(
+        inside / "state.safetensors", only_finite(states_to_store(t.transfers(), t.parameters, t.residents)));
+    return CheckpointInfo{.files = std::move(files),
+                          .step = t.steps_submitted,
                           .updates = t.updates,
                           .loss_scale = t.loss_scale.state(),
                           .precision = t.train.precision.name,

@@ -8,7 +8,8 @@
 namespace tigon::test {
 namespace {
 
-// The most that C++ code had on the heap during a run. On a CPU that is all beyond the plan, but for what libraries take.
+// The most that C++ code had on the heap during a run. On a CPU that is all beyond the plan, but for what libraries
+// take.
 int64_t heap_of_run(int64_t accumulate) {
   TrainConfig train = small_run();
   train.batch = 4;

@@ -76,6 +76,18 @@ TEST(LostState, AReadThatFailsLeavesNoMixedWeights) {
   expect_whole_or_none(trainer, [&] { trainer.restore_checkpoint(folder / "state", kSettings); });
 }
 
+// Checksums come from what is written: a large checkpoint is not read again.
+TEST(LostState, ASaveReadsNothing) {
+  const TemporaryFolder folder;
+  Trainer trainer(small_model(), small_run());
+  trainer.initialize();
+  fail_read(1);
+  trainer.save_checkpoint(folder / "state", kSettings);
+  EXPECT_FALSE(read_failed());
+  fail_read(0);
+  trainer.restore_checkpoint(folder / "state", kSettings);
+}
+
 // In a child that is killed before its n-th change of the disk: whether it was, or came to its end.
 bool killed_at(int64_t n, const std::function<void()>& work) {
   const pid_t child = fork();
