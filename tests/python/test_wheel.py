@@ -3,9 +3,8 @@
 from importlib import metadata
 from pathlib import Path
 
-import torch
-
 import tigon
+import torch
 
 
 def test_the_wheel_is_for_every_linux() -> None:
