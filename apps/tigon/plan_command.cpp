@@ -130,9 +130,6 @@ void run(const Flags& flags) {
 void add_plan(CLI::App& app) {
   CLI::App* plan = app.add_subcommand("plan", "Say what a training run will need, to the byte, without running it");
   const auto flags = std::make_shared<Flags>();
-  flags->model.model = "llama-3.2-1b";
-  flags->model.precision = "bf16";
-  flags->model.seq = 1024;
   flags->model.add_to(*plan);
   plan->add_option("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it")
       ->check([](const std::string& text) {  // here, because later an empty one would mean that none was given

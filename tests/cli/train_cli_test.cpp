@@ -80,12 +80,20 @@ TEST(TrainCli, HelpTeaches) {
 }
 
 TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
-  expect(tigon("plan --model llama-3.2-1b --batch 8 --precision bf16-sr --recompute block --fit 24GiB"), 0,
+  expect(tigon("plan --model llama-3.2-1b --batch 8 --seq 1024 --precision bf16-sr --recompute block --fit 24GiB"), 0,
          {"1235.8 M parameters", "weights", "gradients", "states", "checkpoints", "activations", "all",
           "Alive at the peak", "By formula", "Within 24.00 GiB", "batches up to", "This run fits", "loss by"});
   expect(tigon("plan --model llama-3.1-8b --precision bf16 --fit 24GiB"), 0,
          {"needs", "more than that", "--recompute selective", "--precision bf16-sr"});
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
+}
+
+// The same flags mean the same run: what the plan says of none is what a run of none takes.
+TEST(TrainCli, PlanAndTrainHaveTheSameDefaults) {
+  const std::string plan = tigon("plan").text, run = tigon("train --steps 0 --no-gemm-ceiling").text;
+  const size_t begin = run.find("weights "), end = run.find('\n', run.find("\nall "));
+  ASSERT_NE(end, std::string::npos) << run;
+  EXPECT_NE(plan.find(run.substr(begin, end - begin)), std::string::npos) << plan << run;
 }
 
 TEST(TrainCli, StagesOfTheOtherMlpAreRefused) {
