@@ -23,13 +23,17 @@ const std::string kSmall = "--model llama-bytes-1m ";
 
 TEST(Stranger, TextIsNotTakenForTheTokensOfAnotherVocabulary) {
   const Folder folder;
-  expect(tigon(train("--model llama-25m --data " + kText)), 2,
-         {"not a token file", "expected a token file for a vocabulary of 32000, got plain text", "tigon help data",
+  fs::create_directories(folder / "model");
+  std::ofstream(folder / "model/config.json") << R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 16,
+    "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2})";
+  const std::string subwords = "--model " + (folder / "model") + " ";
+  expect(tigon(train(subwords + "--data " + kText)), 2,
+         {"not a token file", "expected a token file for a vocabulary of 300, got plain text", "tigon help data",
           "--bytes"});
-  expect(tigon(train("--model llama-25m --bytes --data " + kText)), 0, {"plain text", "step 1/1"});
-  expect(tigon(train("--model llama-25m --data " + (folder / "text.jsonl"))), 2, {"No such file"});
+  expect(tigon(train(subwords + "--bytes --data " + kText)), 0, {"plain text", "step 1/1"});
+  expect(tigon(train(subwords + "--data " + (folder / "text.jsonl"))), 2, {"No such file"});
   std::ofstream(folder / "text.jsonl") << R"({"text": "It is a truth universally acknowledged"})";
-  expect(tigon(train("--model llama-25m --data " + (folder / "text.jsonl"))), 2, {"got JSON lines"});
+  expect(tigon(train(subwords + "--data " + (folder / "text.jsonl"))), 2, {"got JSON lines"});
   expect(tigon(train(kSmall + "--data " + (folder / "text.jsonl"))), 0, {"JSON lines"});
   expect(tigon("help data"), 0, {"TIGONTOK", "AutoTokenizer", "tokens.bin"});
 }

@@ -55,7 +55,7 @@ class Sampler {
     int64_t first_token = 0, last_token = -1;  // the part of the file; -1: to its end
     int64_t ignored_token = -1;                // labels equal to this one do not count; negative: none
     int64_t ignore_index = -100;
-    bool bytes = false;  // takes any file's bytes for tokens; else only text does for them, and a vocabulary of 256
+    bool bytes = false;  // the bytes of any file are tokens; else only those of text, for a vocabulary of 256
   };
 
   // Without a path: random tokens.
