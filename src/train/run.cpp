@@ -28,6 +28,25 @@ double seconds_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
 
+// Of the data that is trained on, or of that of the evaluation.
+Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& train, const RunOptions& options,
+                                 bool eval) {
+  Sampler::Options sampler{.seq = train.seq,
+                           .vocab = model.vocab,
+                           .seed = train.seed + (eval ? 1 : 0),
+                           .shuffle = options.shuffle && !eval,
+                           .ignored_token = options.ignored_token,
+                           .ignore_index = train.ignore_index,
+                           .bytes = options.bytes};
+  // Without a file of its own, evaluation takes the end of the data.
+  if (options.eval_data.empty() && options.eval_fraction > 0 && !options.data.empty()) {
+    const int64_t tokens = TokenFile(options.data).tokens();
+    const auto split = static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - options.eval_fraction));
+    (eval ? sampler.first_token : sampler.last_token) = split;
+  }
+  return sampler;
+}
+
 class Run {
  public:
   Run(const ModelConfig& model, const TrainConfig& train, const RunOptions& options, RunObserver& observer,
@@ -89,27 +108,6 @@ class Run {
   static fs::path eval_path(const RunOptions& options) {
     return options.eval_data.empty() ? options.data : options.eval_data;
   }
-
- public:
-  static Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& train, const RunOptions& options,
-                                          bool eval) {
-    Sampler::Options sampler{.seq = train.seq,
-                             .vocab = model.vocab,
-                             .seed = train.seed + (eval ? 1 : 0),
-                             .shuffle = options.shuffle && !eval,
-                             .ignored_token = options.ignored_token,
-                             .ignore_index = train.ignore_index,
-                             .bytes = options.bytes};
-    // Without a file of its own, evaluation takes the end of the data.
-    if (options.eval_data.empty() && options.eval_fraction > 0 && !options.data.empty()) {
-      const int64_t tokens = TokenFile(options.data).tokens();
-      const auto split = static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - options.eval_fraction));
-      (eval ? sampler.first_token : sampler.last_token) = split;
-    }
-    return sampler;
-  }
-
- private:
   void start() {
     if (!options_.checkpoints.empty()) {
       if (!options_.resume) make_folder(options_.checkpoints);
@@ -487,7 +485,7 @@ int64_t steps_of(const ModelConfig& model, const TrainConfig& train, const RunOp
     throw Error(ErrorCode::invalid_argument,
                 {.where = "--epochs", .what = "random tokens have no end", .fix = "Give --data, or --steps instead."});
   }
-  const Sampler data(options.data, Run::sampler_options(model, train, options, false));
+  const Sampler data(options.data, sampler_options(model, train, options, false));
   const double samples = options.epochs * static_cast<double>(data.windows());
   return static_cast<int64_t>(std::ceil(samples / static_cast<double>(train.batch * train.accumulate)));
 }
