@@ -88,14 +88,17 @@ void add_bench(CLI::App& app) {
     for (const std::string& shape : table.bench_shapes) usual += (usual.empty() ? "" : ", ") + shape;
     shapes += fmt::format("  {:<28} {:<34} usual: {}\n", table.op, table.shape_help, usual);
   }
-  ops->add_option("--ops", flags->ops, "Which ops, separated by commas (default all): " + known)->delimiter(',');
+  ops->add_option("--ops", flags->ops, "Which ops, separated by commas (default all): " + known)
+      ->type_name("NAMES")
+      ->delimiter(',');
   ops->add_option("--shapes", flags->shapes, "Shapes to time instead of the usual ones, separated by commas; see below")
+      ->type_name("SHAPES")
       ->delimiter(',');
   ops->add_option("--dtype", flags->dtypes, "Storage types, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();
-  ops->add_option("--device", flags->device, "cpu, cuda or cuda:N")->capture_default_str();
+  ops->add_option("--device", flags->device, "cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   ops->add_option("--variant", flags->variant, "Which forms to time")
       ->check(CLI::IsMember({"both", "fused", "unfused"}))
       ->capture_default_str();
@@ -105,7 +108,7 @@ void add_bench(CLI::App& app) {
   ops->add_option("--threads", flags->threads, "CPU threads, 0 for all; results do not depend on it")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
-  ops->add_option("--json", flags->json, "Also write the rows to this file, after each row");
+  ops->add_option("--json", flags->json, "Also write the rows to this file, after each row")->type_name("FILE");
   ops->add_flag("--memory", flags->memory, "Also print which tensors hold each peak");
   ops->footer(shapes +
               "\nAfter a shape, \":lean\" (GPU), \":liger\" or \":chunk=N\" say how much of the logits exists at a "

@@ -8,6 +8,8 @@ namespace tigon::app {
 
 // tigon bench ops
 void add_bench(CLI::App& app);
+// tigon help
+void add_help(CLI::App& app);
 // tigon plan
 void add_plan(CLI::App& app);
 // tigon train. A run that a signal cut short, with all of it saved and said, sets the exit code that shells give to

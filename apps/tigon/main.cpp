@@ -3,28 +3,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 
 #include "commands.hpp"
+#include "help_formatter.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/version.hpp"
+#include "unknown_words.hpp"
 
 namespace {
-
-// CLI11 alone would only say that a subcommand is required.
-void refuse_unknown_command(const CLI::App& app, int words, char** word, const std::string& above = {}) {
-  if (words == 0 || **word == '-') return;
-  const std::string name = above + app.get_name();
-  std::string known;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == *word) return refuse_unknown_command(*command, words - 1, word + 1, name + " ");
-    known += (known.empty() ? "" : ", ") + command->get_name();
-  }
-  if (known.empty()) return;  // it has none of its own
-  throw tigon::Error(tigon::ErrorCode::invalid_argument, {.where = {},
-                                                          .what = "there is no command '" + std::string(*word) + "'",
-                                                          .expected = known,
-                                                          .fix = "See " + name + " --help."});
-}
 
 // An empty value, which is what a shell makes of a variable that is not set, would be taken for 0 or for no flag at
 // all.
@@ -59,18 +46,21 @@ int main(int argc, char** argv) {
   CLI::App app("Tigon: LLM training in little memory", "tigon");
   app.set_version_flag("--version", std::string("tigon ") + tigon::version());
   app.require_subcommand(1);
+  app.formatter(std::make_shared<tigon::app::HelpFormatter>());  // of the commands too
   app.footer(
       "Start with:  tigon plan --model llama-3.2-1b --fit 24GiB\n             tigon train --data data/austen.txt "
       "--steps 50\n"
+      "             tigon help data                     what to train on\n"
       "             tigon bench ops --ops rmsnorm,fused_linear_cross_entropy --memory\nEvery command has its own "
       "--help.");
   int code = 0;
   tigon::app::add_train(app, code);
   tigon::app::add_plan(app);
   tigon::app::add_bench(app);
+  tigon::app::add_help(app);
   refuse_empty_values(app);
   try {
-    refuse_unknown_command(app, argc - 1, argv + 1);
+    tigon::app::refuse_unknown_words(app, argc - 1, argv + 1);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "tigon/core/context.hpp"
@@ -30,9 +32,11 @@ StageMask recompute_stages(const std::string& text, bool tiled) {
 void ModelFlags::add_to(CLI::App& command) {
   std::string known;
   for (const std::string& name : builtin_model_names()) known += (known.empty() ? "" : ", ") + name;
+  command.option_defaults()->group("Model and step");
   command.add_option("--model", model, "A Hugging Face folder with a config.json, or a built-in shape: " + known)
+      ->type_name("MODEL")
       ->capture_default_str();
-  command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--device", device, "cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   command.add_option("--batch", batch, "Sequences per micro-batch")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -49,16 +53,26 @@ void ModelFlags::add_to(CLI::App& command) {
           "fp16 (as bf16, with a dynamic loss scale)")
       ->check(CLI::IsMember(precision_names()))
       ->capture_default_str();
+  command.add_option("--clip", clip, "The largest norm of the gradient; 0: any")->capture_default_str();
+  command.add_flag(
+      "--nondeterministic", nondeterministic,
+      "Allow attention gradients that differ in their last bits from run to run where that is faster (GPU)");
+  command.add_option("--threads", threads, "CPU threads, 0 for all; results do not depend on it")
+      ->check(CLI::Range(0, kMostThreads))
+      ->capture_default_str();
+  command.option_defaults()->group("Memory");
   command
       .add_option(
           "--recompute", recompute,
           "What forward drops and backward makes again: none; selective (whatever costs no product); block (all "
           "but each layer's input, as gradient checkpointing does); or stages by name, such as norm1,activation")
+      ->type_name("WHAT")
       ->capture_default_str();
   command
       .add_option("--fused", fused,
                   "Which ops run fused: all, none, or some of rope,swiglu,rmsnorm,flce. The others run as the chain of "
                   "steps of an eager framework, to compare with")
+      ->type_name("OPS")
       ->capture_default_str();
   command.add_option("--mlp-tile", mlp_tile, "Run the MLP on so many tokens at a time; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
@@ -70,17 +84,10 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_flag("--liger-chunk", liger_chunk, "Chunks by Liger's rule")->excludes(chunk_option);
   command.add_flag("--lean-loss", lean_loss,
                    "The fused loss in panels of the vocabulary: least memory, a fourth product (GPU)");
-  command.add_option("--clip", clip, "The largest norm of the gradient; 0: any")->capture_default_str();
   command.add_flag(
       "--update-early", update_early,
       "Update each layer as soon as its gradient is complete: one layer's gradients exist at a time. Needs "
       "--clip 0 and --accumulate 1, and not fp16");
-  command.add_flag(
-      "--nondeterministic", nondeterministic,
-      "Allow attention gradients that differ in their last bits from run to run where that is faster (GPU)");
-  command.add_option("--threads", threads, "CPU threads, 0 for all; results do not depend on it")
-      ->check(CLI::Range(0, kMostThreads))
-      ->capture_default_str();
 }
 
 TrainConfig ModelFlags::train_config() const {
@@ -124,23 +131,29 @@ int64_t bytes_from_string(const std::string& text) {
   } catch (const std::exception&) {
     used = 0;
   }
-  std::string unit = text.substr(used);
+  // In any case of letters, and after a space.
+  std::string unit = text.substr(std::min(text.find_first_not_of(' ', used), text.size()));
+  for (char& letter : unit) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   for (const Unit& u : {Unit{"", 1},
-                        {"B", 1},
-                        {"KiB", 0x1p10},
-                        {"MiB", 0x1p20},
-                        {"GiB", 0x1p30},
-                        {"TiB", 0x1p40},
-                        {"KB", 1e3},
-                        {"MB", 1e6},
-                        {"GB", 1e9},
-                        {"TB", 1e12}}) {
+                        {"b", 1},
+                        {"k", 0x1p10},
+                        {"kib", 0x1p10},
+                        {"m", 0x1p20},
+                        {"mib", 0x1p20},
+                        {"g", 0x1p30},
+                        {"gib", 0x1p30},
+                        {"t", 0x1p40},
+                        {"tib", 0x1p40},
+                        {"kb", 1e3},
+                        {"mb", 1e6},
+                        {"gb", 1e9},
+                        {"tb", 1e12}}) {
     if (used > 0 && unit == u.name && value * u.bytes >= 1 && value * u.bytes < 0x1p62)
       return static_cast<int64_t>(value * u.bytes);
   }
   throw Error(ErrorCode::invalid_argument, {.where = "size",
                                             .what = "this is no amount of memory",
-                                            .expected = "such as 24GiB, 512MB or 1000000",
+                                            .expected = "such as 24GiB, 24G (the same), 512MB or 1000000",
                                             .got = "'" + text + "'"});
 }
 

@@ -28,7 +28,7 @@ struct ModelFlags {
   ModelConfig model_config() const;
 };
 
-// "24GiB", "512MB", "1000000".
+// "24GiB", "24 gib", "24G", which is the same, "512MB", "1000000".
 int64_t bytes_from_string(const std::string& text);
 
 // The plan as a table by class.

@@ -22,7 +22,7 @@ void print_formulas(const ModelConfig& model, int64_t parameters, const TrainCon
   fmt::print("\nBy formula, to compare:\n");
   fmt::print("  static, {} bytes a parameter     {:>12}   (16P, mixed precision: {})\n",
              train.precision.bytes_per_parameter(), human_bytes(f.static_bytes), human_bytes(f.static_mixed_16p));
-  fmt::print("  a checkpoint of every layer      {:>12}   batch·seq·hidden·bytes·layers\n", human_bytes(f.checkpoints));
+  fmt::print("  the input of every layer         {:>12}   batch·seq·hidden·bytes·layers\n", human_bytes(f.checkpoints));
   fmt::print("  logits, f32                      {:>12}   an eager framework holds about three of them\n",
              human_bytes(f.logits));
   fmt::print("  logits of one chunk, Liger's     {:>12}\n", human_bytes(f.chunk_logits));
@@ -130,11 +130,10 @@ void run(const Flags& flags) {
 void add_plan(CLI::App& app) {
   CLI::App* plan = app.add_subcommand("plan", "Say what a training run will need, to the byte, without running it");
   const auto flags = std::make_shared<Flags>();
-  flags->model.model = "llama-3.2-1b";
-  flags->model.precision = "bf16";
-  flags->model.seq = 1024;
   flags->model.add_to(*plan);
+  plan->option_defaults()->group("Output");
   plan->add_option("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it")
+      ->type_name("SIZE")
       ->check([](const std::string& text) {  // here, because later an empty one would mean that none was given
         (void)bytes_from_string(text);
         return std::string();

@@ -9,7 +9,7 @@ std::string_view to_string(MemoryClass memory_class) noexcept {
     case MemoryClass::weights: return "weights";
     case MemoryClass::gradients: return "gradients";
     case MemoryClass::states: return "states";
-    case MemoryClass::checkpoints: return "checkpoints";
+    case MemoryClass::layer_inputs: return "layer inputs";
     case MemoryClass::activations: return "activations";
     case MemoryClass::loss: return "loss";
     case MemoryClass::workspace: return "workspace";

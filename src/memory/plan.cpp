@@ -1,26 +1,12 @@
 #include "tigon/memory/plan.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
+#include "memory/occupancy.hpp"
 #include "memory/red_zone.hpp"
 
 namespace tigon {
-
-namespace {
-
-int64_t end_of_life(const LedgerEntry& entry) {
-  return entry.death < 0 ? std::numeric_limits<int64_t>::max() : entry.death;
-}
-
-bool lives_overlap(const LedgerEntry& a, const LedgerEntry& b) {
-  return a.birth < end_of_life(b) && b.birth < end_of_life(a);
-}
-
-int64_t footprint(const LedgerEntry& entry) { return entry.granted + 2 * kRedZone; }
-
-}  // namespace
 
 Plan Plan::pack(const Ledger& measured) {
   Plan plan;
@@ -33,23 +19,22 @@ Plan Plan::pack(const Ledger& measured) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return plan.blocks_[a].life.granted > plan.blocks_[b].life.granted; });
 
-  // Placed blocks by rising offset, so that the first gap found is the lowest.
-  std::vector<size_t> placed;
+  // Time is counted in births: block i lives from i to the first birth after its death.
+  const auto end_of_life = [&](const LedgerEntry& entry) {
+    if (entry.death < 0) return static_cast<int64_t>(plan.blocks_.size());
+    const auto next = std::lower_bound(plan.blocks_.begin(), plan.blocks_.end(), entry.death,
+                                       [](const Block& block, int64_t time) { return block.life.birth < time; });
+    return static_cast<int64_t>(next - plan.blocks_.begin());
+  };
+  Occupancy occupied(static_cast<int64_t>(plan.blocks_.size()));
   for (const size_t index : order) {
     Block& block = plan.blocks_[index];
-    const int64_t need = footprint(block.life);
-    int64_t offset = 0;
-    for (const size_t other_index : placed) {
-      const Block& other = plan.blocks_[other_index];
-      if (!lives_overlap(block.life, other.life)) continue;
-      if (other.offset - kRedZone >= offset + need) break;
-      offset = std::max(offset, other.offset - kRedZone + footprint(other.life));
-    }
+    const auto first = static_cast<int64_t>(index);
+    const int64_t last = end_of_life(block.life), need = block.life.granted + 2 * kRedZone;
+    const int64_t offset = occupied.lowest_gap(first, last, need);
+    occupied.take(first, last, {offset, offset + need});
     block.offset = offset + kRedZone;
     plan.bytes_ = std::max(plan.bytes_, offset + need);
-    const auto position = std::upper_bound(placed.begin(), placed.end(), block.offset,
-                                           [&](int64_t value, size_t i) { return value < plan.blocks_[i].offset; });
-    placed.insert(position, index);
   }
   return plan;
 }

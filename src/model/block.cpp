@@ -58,7 +58,7 @@ OwnedTensor BlockRun::make(Slot slot, bool gradient) const {
   const int64_t tokens = shape.tokens();
   const std::string name =
       "layers." + std::to_string(layer) + (gradient ? ".d" : ".") + std::string(kSlotNames[static_cast<size_t>(slot)]);
-  const MemoryClass kind = slot == Slot::x && !gradient ? MemoryClass::checkpoints : MemoryClass::activations;
+  const MemoryClass kind = slot == Slot::x && !gradient ? MemoryClass::layer_inputs : MemoryClass::activations;
   const auto rows = [&](int64_t columns) { return OwnedTensor(ctx, name, shape.dtype, {tokens, columns}, kind); };
   const auto statistic = [&](int64_t count) { return OwnedTensor(ctx, name, DType::f32, {count}, kind); };
   switch (slot) {

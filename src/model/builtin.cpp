@@ -119,6 +119,20 @@ const std::vector<Builtin>& builtins() {
 
 }  // namespace
 
+namespace {
+
+// "meta-llama/Llama-3.2-1B", as models are called on the Hugging Face Hub.
+std::string hub_advice(std::string_view name) {
+  const size_t slash = name.find('/');
+  const bool inside = slash != std::string_view::npos && slash > 0 && slash + 1 < name.size();
+  if (!inside || name.find('/', slash + 1) != std::string_view::npos || name[0] == '.' || name[0] == '~') return {};
+  const std::string folder(name.substr(slash + 1));
+  return "If this is a name on the Hugging Face Hub, fetch it first: hf download " + std::string(name) +
+         " --local-dir " + folder + ", then give --model ./" + folder + ".";
+}
+
+}  // namespace
+
 std::vector<std::string> builtin_model_names() {
   std::vector<std::string> names;
   for (const Builtin& builtin : builtins()) names.emplace_back(builtin.name);
@@ -134,7 +148,8 @@ ModelConfig builtin_model(std::string_view name) {
   throw Error(ErrorCode::invalid_argument, {.where = "model",
                                             .what = "there is no built-in model and no folder of this name",
                                             .expected = "a folder with a config.json, or one of " + known,
-                                            .got = "'" + std::string(name) + "'"});
+                                            .got = "'" + std::string(name) + "'",
+                                            .fix = hub_advice(name)});
 }
 
 }  // namespace tigon

@@ -70,7 +70,44 @@ const std::set<std::string, std::less<>> kHarmless = {"_name_or_path",
                                                       "unsloth_version",
                                                       "unsloth_fixed",
                                                       "is_llama_config",
-                                                      "transformers.js_config"};
+                                                      "transformers.js_config",
+                                                      "torchscript",
+                                                      "tf_legacy_loss",
+                                                      "use_bfloat16"};
+
+// Old versions of transformers wrote what belongs into generation_config.json here.
+const std::set<std::string, std::less<>> kGeneration = {"bad_words_ids",
+                                                        "begin_suppress_tokens",
+                                                        "cache_implementation",
+                                                        "diversity_penalty",
+                                                        "do_sample",
+                                                        "early_stopping",
+                                                        "encoder_no_repeat_ngram_size",
+                                                        "epsilon_cutoff",
+                                                        "eta_cutoff",
+                                                        "exponential_decay_length_penalty",
+                                                        "forced_bos_token_id",
+                                                        "forced_eos_token_id",
+                                                        "length_penalty",
+                                                        "max_length",
+                                                        "max_new_tokens",
+                                                        "min_length",
+                                                        "min_new_tokens",
+                                                        "min_p",
+                                                        "no_repeat_ngram_size",
+                                                        "num_beam_groups",
+                                                        "num_beams",
+                                                        "num_return_sequences",
+                                                        "output_scores",
+                                                        "remove_invalid_values",
+                                                        "renormalize_logits",
+                                                        "repetition_penalty",
+                                                        "return_dict_in_generate",
+                                                        "suppress_tokens",
+                                                        "temperature",
+                                                        "top_k",
+                                                        "top_p",
+                                                        "typical_p"};
 
 // Reads fields and remembers which were read.
 class Fields {
@@ -114,7 +151,7 @@ class Fields {
   }
   void refuse_the_rest() const {
     for (const auto& [key, value] : json_.object(where_)) {
-      if (used_.contains(key) || kHarmless.contains(key) || value.is_null()) continue;
+      if (used_.contains(key) || kHarmless.contains(key) || kGeneration.contains(key) || value.is_null()) continue;
       unsupported(key, "this field is not known, and it may change what the model computes",
                   "Remove it from config.json if it does not.");
     }
@@ -170,6 +207,10 @@ ops::RopeScaling rope_scaling(const Json& json, const ModelConfig& config, const
     fields.refuse_the_rest();
     return scaling;
   }
+  if (type != "linear" && type != "llama3" && type != "yarn") {
+    fields.unsupported("rope_type", "rope scaling '" + type + "' is not supported",
+                       "default, linear, llama3, yarn are.");
+  }
   if (fields.get("factor") == nullptr)
     fields.unsupported("factor", "the factor of rope scaling '" + type + "' is missing");
   scaling.factor = fields.number("factor", 1.0);
@@ -181,14 +222,11 @@ ops::RopeScaling rope_scaling(const Json& json, const ModelConfig& config, const
     scaling.kind = ops::RopeScalingKind::llama3;
     scaling.low_freq_factor = fields.number("low_freq_factor", 1.0);
     scaling.high_freq_factor = fields.number("high_freq_factor", 4.0);
-  } else if (type == "yarn") {
+  } else {
     scaling.kind = ops::RopeScalingKind::yarn;
     scaling.beta_fast = fields.number("beta_fast", 32.0);
     scaling.beta_slow = fields.number("beta_slow", 1.0);
     scaling.attention_factor = fields.number("attention_factor", 0.0);
-  } else {
-    fields.unsupported("rope_type", "rope scaling '" + type + "' is not supported",
-                       "default, linear, llama3, yarn are.");
   }
   fields.refuse_the_rest();
   return scaling;

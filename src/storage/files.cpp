@@ -47,9 +47,30 @@ std::filesystem::path followed(std::filesystem::path path) {
 
 }  // namespace
 
+std::ifstream open_to_read(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    io_error(path, "this is not a plain file", "Write what it should hold to a file first.");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) io_error(path, std::string("the file cannot be opened: ") + std::strerror(errno));
+  constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
+  char first[kPointer.size()];
+  file.read(first, kPointer.size());
+  if (file.bad()) io_error(path, std::string("the file cannot be read: ") + std::strerror(errno));
+  if (file && std::string_view(first, kPointer.size()) == kPointer) {
+    io_error(path, "this is a pointer of Git LFS, and not the file that it stands for",
+             "Run git lfs install and git lfs pull in its folder.");
+  }
+  file.clear();
+  file.seekg(0);
+  return file;
+}
+
 std::string read_text_file(const std::filesystem::path& path, int64_t limit) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file || std::filesystem::is_directory(path)) io_error(path, "the file cannot be opened");
+  std::ifstream file = open_to_read(path);
+  file.seekg(0, std::ios::end);
   const auto size = static_cast<int64_t>(file.tellg());
   if (size < 0 || size > limit) {
     throw Error(ErrorCode::invalid_argument, {.where = path.string(),
@@ -153,8 +174,7 @@ uint64_t text_checksum(std::string_view text) {
 }
 
 uint64_t file_checksum(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) io_error(path, "the file cannot be opened");
+  std::ifstream file = open_to_read(path);
   Checksum checksum;
   std::vector<char> buffer(size_t{1} << 20);
   while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {

@@ -76,9 +76,8 @@ StoredTensor parse_tensor(const Json& entry, const std::string& where, int64_t d
 
 void TensorFiles::add_file(const fs::path& path) {
   const std::string where = path.string();
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file || fs::is_directory(path))
-    throw Error(ErrorCode::io, {.where = where, .what = "the file cannot be opened"});
+  std::ifstream file = open_to_read(path);
+  file.seekg(0, std::ios::end);
   const auto size = static_cast<int64_t>(file.tellg());
   if (size < 8) bad(where, "the file is too short to be a safetensors file", "at least 8 bytes", std::to_string(size));
   file.seekg(0);

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <system_error>
 
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/storage/files.hpp"
 #include "train/check_range.hpp"
+#include "train/data_format.hpp"
 
 namespace tigon {
 
@@ -36,24 +36,15 @@ uint64_t little_endian(const unsigned char* p, int bytes) {
 }  // namespace
 
 TokenFile::TokenFile(const std::filesystem::path& path) : path_(path) {
-  std::error_code failed;
-  const std::filesystem::file_status status = std::filesystem::status(path, failed);
-  // Opening a pipe would wait for its writer, and then it could not be read in any order.
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    throw Error(ErrorCode::io, {.where = path.string(),
-                                .what = "the data is not a plain file, and cannot be read in any order",
-                                .fix = "Write it to a file first."});
-  }
-  file_.open(path, std::ios::binary | std::ios::ate);
-  if (!file_) {
-    throw Error(ErrorCode::io, {.where = path.string(), .what = "the data cannot be opened"});
-  }
+  file_ = open_to_read(path);
+  file_.seekg(0, std::ios::end);
   const auto size = static_cast<int64_t>(file_.tellg());
   unsigned char header[kHeader] = {};
   file_.seekg(0);
   file_.read(reinterpret_cast<char*>(header), std::min<int64_t>(size, kHeader));
   if (size < 8 || std::memcmp(header, kMagic, 8) != 0) {
-    tokens_ = size;  // text
+    tokens_ = size;
+    format_ = format_of_bytes(path, {reinterpret_cast<const char*>(header), sizeof header});
     return;
   }
   if (size < kHeader) bad_file(path, "the header is cut short");
@@ -117,6 +108,7 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
   }
   if (path.empty()) return;
   file_ = std::make_unique<TokenFile>(path);
+  if (!options.bytes) refuse_bytes(path, file_->format(), options.vocab);
   if (file_->vocab() > options.vocab) {
     bad_file(path, "the data's vocabulary is larger than the model's", "at most " + std::to_string(options.vocab),
              std::to_string(file_->vocab()));
@@ -146,6 +138,31 @@ std::string Sampler::fingerprint() const {
 
 void Sampler::check_tokens() const {
   if (file_) file_->check(options_.first_token, options_.last_token);
+}
+
+void Sampler::check_labels() const {
+  if (!file_ || options_.ignored_token < 0) return;
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  const int64_t end = options_.first_token + windows_ * options_.seq + 1;
+  std::vector<int32_t> piece;
+  for (int64_t first = options_.first_token + 1; first < end; first += kPiece) {
+    piece.resize(static_cast<size_t>(std::min(kPiece, end - first)));
+    file_->read(first, static_cast<int64_t>(piece.size()), piece.data());
+    if (std::any_of(piece.begin(), piece.end(), [&](int32_t token) { return token != options_.ignored_token; })) return;
+  }
+  throw Error(ErrorCode::invalid_argument, {.where = "ignored token (--ignore-token)",
+                                            .what = "every label of the data is this token, so that none counts",
+                                            .got = std::to_string(options_.ignored_token),
+                                            .fix = "Choose the token that pads the data, or leave it out."});
+}
+
+std::string Sampler::description() const {
+  if (!file_) return "random tokens";
+  const auto tokens = static_cast<double>(options_.last_token - options_.first_token);
+  const std::string count = tokens >= 1e9   ? fmt::format("{:.2f} G", tokens * 1e-9)
+                            : tokens >= 1e6 ? fmt::format("{:.2f} M", tokens * 1e-6)
+                                            : fmt::format("{:.0f}", tokens);
+  return fmt::format("{}, {} tokens", file_->format().empty() ? "token file" : file_->format(), count);
 }
 
 int64_t Sampler::window_of(int64_t sample) {

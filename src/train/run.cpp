@@ -2,7 +2,8 @@
 #include "tigon/train/run.hpp"
 
 #include <chrono>
-#include <fstream>
+#include <cmath>
+#include <deque>
 #include <optional>
 #include <system_error>
 
@@ -13,6 +14,7 @@
 #include "tigon/train/checkpoints.hpp"
 #include "train/check_range.hpp"
 #include "train/room.hpp"
+#include "train/step_log.hpp"
 
 namespace tigon {
 
@@ -26,49 +28,24 @@ double seconds_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
 
-// JSON lines, each flushed, so that a log is whole up to its last line whatever happens.
-class StepLog {
- public:
-  StepLog(const fs::path& path, bool append) {
-    if (path.empty()) return;
-    refuse_other_file(path);
-    if (append && fs::is_regular_file(path)) drop_cut_line(path);
-    file_.open(path, append ? std::ios::app : std::ios::trunc);
-    if (!file_) throw Error(ErrorCode::io, {.where = path.string(), .what = "the log cannot be written"});
+// Of the data that is trained on, or of that of the evaluation.
+Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& train, const RunOptions& options,
+                                 bool eval) {
+  Sampler::Options sampler{.seq = train.seq,
+                           .vocab = model.vocab,
+                           .seed = train.seed + (eval ? 1 : 0),
+                           .shuffle = options.shuffle && !eval,
+                           .ignored_token = options.ignored_token,
+                           .ignore_index = train.ignore_index,
+                           .bytes = options.bytes};
+  // Without a file of its own, evaluation takes the end of the data.
+  if (options.eval_data.empty() && options.eval_fraction > 0 && !options.data.empty()) {
+    const int64_t tokens = TokenFile(options.data).tokens();
+    const auto split = static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - options.eval_fraction));
+    (eval ? sampler.first_token : sampler.last_token) = split;
   }
-  // False when a line is lost, once: nothing more is written then. A run is worth more than its log.
-  bool write(const Json& line) {
-    if (!file_.is_open()) return true;
-    file_ << line.dump(false) << "\n" << std::flush;
-    if (file_) return true;
-    file_.close();
-    return false;
-  }
-
- private:
-  // Data or weights that stand there by mistake would be lost.
-  static void refuse_other_file(const fs::path& path) {
-    if (!fs::is_regular_file(path)) return;
-    const int first = std::ifstream(path, std::ios::binary).get();
-    if (first == '{' || first == std::char_traits<char>::eof()) return;
-    throw Error(ErrorCode::invalid_argument, {.where = path.string(),
-                                              .what = "the log would overwrite a file that is not a log",
-                                              .fix = "Choose another file for the log."});
-  }
-
-  // A full disk leaves a part of a line, which the next one must not be glued to.
-  static void drop_cut_line(const fs::path& path) {
-    std::ifstream old(path, std::ios::binary);
-    int64_t whole = 0, size = 0;
-    for (std::string line; std::getline(old, line); size += old.eof() ? 0 : 1) {
-      size += static_cast<int64_t>(line.size());
-      if (!old.eof()) whole = size + 1;
-    }
-    if (whole < size) fs::resize_file(path, static_cast<uintmax_t>(whole));
-  }
-
-  std::ofstream file_;
-};
+  return sampler;
+}
 
 class Run {
  public:
@@ -118,6 +95,7 @@ class Run {
     if (eval_ && !result_.stopped) saving_first(log, [&] { evaluate(log); });  // whoever stops a run waits for it
     write_results();
     result_.steps = trainer_.step();
+    result_.all_steps = last;
     result_.trained = collected_;
     result_.planned_bytes = trainer_.plan().total_bytes();
     result_.used_bytes = trainer_.used_bytes();
@@ -130,23 +108,6 @@ class Run {
   static fs::path eval_path(const RunOptions& options) {
     return options.eval_data.empty() ? options.data : options.eval_data;
   }
-  static Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& train, const RunOptions& options,
-                                          bool eval) {
-    Sampler::Options sampler{.seq = train.seq,
-                             .vocab = model.vocab,
-                             .seed = train.seed + (eval ? 1 : 0),
-                             .shuffle = options.shuffle && !eval,
-                             .ignored_token = options.ignored_token,
-                             .ignore_index = train.ignore_index};
-    // Without a file of its own, evaluation takes the end of the data.
-    if (options.eval_data.empty() && options.eval_fraction > 0 && !options.data.empty()) {
-      const int64_t tokens = TokenFile(options.data).tokens();
-      const auto split = static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - options.eval_fraction));
-      (eval ? sampler.first_token : sampler.last_token) = split;
-    }
-    return sampler;
-  }
-
   void start() {
     if (!options_.checkpoints.empty()) {
       if (!options_.resume) make_folder(options_.checkpoints);
@@ -161,9 +122,14 @@ class Run {
       from = newest_checkpoint(options_.checkpoints, &damaged);
       for (const std::string& text : damaged) observer_.on_message("passed over: " + text);
       if (from.empty()) {
-        throw Error(ErrorCode::io, {.where = options_.checkpoints.string(),
-                                    .what = "there is no whole checkpoint to resume from",
-                                    .fix = "Leave --resume out to begin anew."});
+        // A run without --resume would be refused where damaged ones are.
+        throw Error(ErrorCode::io,
+                    {.where = options_.checkpoints.string(),
+                     .what = damaged.empty() ? "there is no checkpoint to resume from"
+                                             : "there is no whole checkpoint to resume from: all are damaged",
+                     .fix = damaged.empty() ? "Leave --resume out to begin anew."
+                                            : "To begin anew, leave --resume out and choose another folder for "
+                                              "--checkpoints, or remove this one."});
       }
     } else if (!options_.checkpoints.empty() && !list_checkpoints(options_.checkpoints).empty()) {
       throw Error(ErrorCode::invalid_argument, {.where = options_.checkpoints.string(),
@@ -179,11 +145,15 @@ class Run {
       trainer_.set_config_text(config_text_with_dtype(read_text_file(config, int64_t{1} << 24),
                                                       trainer_.config().precision.weight, config.string()));
     }
-    data_.check_tokens();
-    if (eval_) eval_->check_tokens();
+    for (const Sampler* sampler : {&data_, eval_.get()}) {
+      if (sampler == nullptr) continue;
+      sampler->check_tokens();
+      sampler->check_labels();
+    }
+    const bool given = !options_.model_folder.empty() && has_weights(options_.model_folder);
     // Large models take a while.
-    const fs::path& source = from.empty() ? options_.model_folder : from;
-    if (!source.empty()) observer_.on_message("loading " + source.string());
+    if (!from.empty() || given)
+      observer_.on_message("loading " + (from.empty() ? options_.model_folder : from).string());
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
       saved_ = trainer_.step();
@@ -192,14 +162,29 @@ class Run {
         for (const fs::path& path : set_aside_checkpoints(options_.checkpoints, saved_))
           observer_.on_message("set aside: " + path.string());
       }
-    } else if (!options_.model_folder.empty()) {
+    } else if (given) {
       trainer_.load_weights(options_.model_folder);
     } else {
+      if (!options_.model_folder.empty())
+        observer_.on_message("random weights: " + options_.model_folder.string() + " has a config.json alone");
       trainer_.initialize();
     }
     check_disk();
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
-    observer_.on_start(trainer_, trainer_.step());
+    observer_.on_start(trainer_, data_, trainer_.step());
+  }
+
+  // A folder with a config.json alone is a shape. One with weights of any kind is not: they must not be passed over
+  // because their format is not read.
+  static bool has_weights(const fs::path& folder) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename(), extension = entry.path().extension();
+      for (const char* known : {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack"}) {
+        if (extension == known) return true;
+      }
+      if (name.ends_with(".index.json")) return true;
+    }
+    return false;
   }
 
   fs::path chosen_checkpoint() const {
@@ -329,12 +314,22 @@ class Run {
   void submit() {
     const TrainConfig& train = trainer_.config();
     const int64_t first = trainer_.step() * train.accumulate;
-    trainer_.submit_from(
-        [&](int64_t micro, TokenBatch& batch) { data_.fill((first + micro) * train.batch, train.batch, batch); });
+    counted_.push_back(0);
+    trainer_.submit_from([&](int64_t micro, TokenBatch& batch) {
+      data_.fill((first + micro) * train.batch, train.batch, batch);
+      counted_.back() += batch.counted;
+    });
   }
 
   void finish_step(StepLog& log) {
     StepLine line{.report = trainer_.collect(), .planned_bytes = trainer_.plan().total_bytes()};
+    line.counted = counted_.front();
+    counted_.pop_front();
+    const TrainConfig& train = trainer_.config();
+    if (data_.windows() > 0) {
+      line.epoch =
+          static_cast<double>(line.report.step * train.accumulate * train.batch) / static_cast<double>(data_.windows());
+    }
     const Clock::time_point now = Clock::now();
     line.seconds = line.report.seconds > 0 ? line.report.seconds : seconds_between(lap_, now);
     lap_ = now;
@@ -355,6 +350,7 @@ class Run {
     json.set("grad_norm", r.grad_norm);
     json.set("lr", r.lr);
     json.set("tokens", r.tokens);
+    json.set("labels", line.counted);
     json.set("seconds", line.seconds);
     json.set("tokens_per_second", line.tokens_per_second);
     if (gemm_rate_ > 0) json.set("gemm_share", line.gemm_share);
@@ -397,6 +393,7 @@ class Run {
       sum += trainer_.evaluate(batch);
       counted += batch.counted;
     }
+    if (counted == 0) observer_.on_message("no label counts in the batches of this evaluation (--eval-batches)");
     result_.eval_loss = sum / static_cast<double>(std::max<int64_t>(1, counted));
     Json json;
     json.set("step", trainer_.step());
@@ -443,6 +440,7 @@ class Run {
   std::map<std::string, std::string> settings_;
   RunResult result_;
   Clock::time_point begin_, lap_;
+  std::deque<int64_t> counted_;  // labels of the steps under way
   int64_t collected_ = 0, saved_ = 0, timed_tokens_ = 0;
   double timed_seconds_ = 0;
 };
@@ -463,6 +461,7 @@ void check_run_options(const RunOptions& options) {
   const auto count = [](const char* name, int64_t value, int64_t least) {
     check_range(name, static_cast<double>(value), static_cast<double>(least), 0x1p40);
   };
+  check_range("epochs", options.epochs, 0, 1e6);
   check_range("evaluation's fraction", options.eval_fraction, 0, 0.9);
   count("steps between evaluations", options.eval_every, 0);
   count("batches per evaluation", options.eval_batches, 1);
@@ -478,9 +477,43 @@ void check_run_options(const RunOptions& options) {
   }
 }
 
+namespace {
+
+// The steps that take each window so many times; a last step that is not full is a step too.
+int64_t steps_of(const ModelConfig& model, const TrainConfig& train, const RunOptions& options) {
+  if (options.data.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "--epochs", .what = "random tokens have no end", .fix = "Give --data, or --steps instead."});
+  }
+  const Sampler data(options.data, sampler_options(model, train, options, false));
+  const double samples = options.epochs * static_cast<double>(data.windows());
+  return static_cast<int64_t>(std::ceil(samples / static_cast<double>(train.batch * train.accumulate)));
+}
+
+// What is written during the run must not take the place of what it reads, or of anything else.
+void check_written_files(const RunOptions& options) {
+  const auto refuse = [](const fs::path& path, const char* what) {
+    throw Error(ErrorCode::invalid_argument, {.where = path.string(), .what = what, .fix = "Choose another name."});
+  };
+  std::error_code none;
+  for (const fs::path& data : {options.data, options.eval_data}) {
+    if (!data.empty() && !options.log.empty() && fs::equivalent(options.log, data, none))
+      refuse(options.log, "the log would overwrite the data");
+  }
+  if (!options.save_gradients.empty() && fs::is_regular_file(options.save_gradients, none))
+    refuse(options.save_gradients, "the gradients would overwrite a file");
+}
+
+}  // namespace
+
 RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
                        const std::atomic<bool>& stop, double gemm_rate) {
   check_run_options(options);
+  check_written_files(options);
+  if (options.epochs > 0) {
+    check_train_config(train, model);
+    train.steps = steps_of(model, train, options);
+  }
   train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
   return Run(model, train, options, observer, stop, gemm_rate).run();
 }

@@ -23,7 +23,7 @@ namespace {
 
 // x = embed(tokens), in a fresh tensor.
 OwnedTensor embed(const Context& ctx, const ModelConfig& model, const Tensor& ids, const Tensor& weight) {
-  OwnedTensor x(ctx, "layers.0.x", weight.dtype, {ids.sizes[0], model.hidden}, MemoryClass::checkpoints);
+  OwnedTensor x(ctx, "layers.0.x", weight.dtype, {ids.sizes[0], model.hidden}, MemoryClass::layer_inputs);
   ops::embedding_forward(ctx, {.ids = ids, .weight = weight, .y = x, .scale = model.embedding_scale});
   return x;
 }

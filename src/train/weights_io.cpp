@@ -228,6 +228,12 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
       for (int64_t first = 0; first < elements; first += kPiece) {
         const int64_t n = std::min(kPiece, elements - first);
         read_values(files, tensor, first, n, bytes, values);
+        if (!all_finite(DType::f32, values.data(), n * size_of(DType::f32))) {
+          throw Error(ErrorCode::invalid_argument,
+                      {.where = tensor.file.string(),
+                       .what = "'" + part.name + "' has values that are not finite, before any step",
+                       .fix = "Take other weights: these were spoiled when they were written."});
+        }
         store_parameter(ctx, r, i, start + first, values, bytes);
       }
     }

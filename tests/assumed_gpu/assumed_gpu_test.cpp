@@ -131,7 +131,7 @@ TEST_F(AssumedGpu, ThePlanSaysSo) {
     GTEST_SKIP() << "there is a GPU";
   } catch (const Error&) {
   }
-  expect(tigon("plan --device cuda --model llama-3.2-1b --batch 8 --precision bf16-sr --recompute block"), 0,
+  expect(tigon("plan --device cuda --model llama-3.2-1b --batch 8 --seq 1024 --precision bf16-sr --recompute block"), 0,
          {"loss by 4096 tokens", "No GPU here: as on an H200", "cuDNN"});
   expect(tigon("train --device cuda --steps 1"), 1, {"no usable NVIDIA GPU"});
 }

@@ -21,30 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of its own, removed at the end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "tigon-cli-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() {
-    std::error_code none;
-    fs::remove_all(path_, none);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Starts the program with its output in a file.
 pid_t start(const std::vector<std::string>& arguments, const std::string& output) {
   const pid_t pid = fork();
@@ -68,24 +44,48 @@ void wait_for(const std::string& file, const char* text) {
 }
 
 std::vector<std::string> small_run(const std::string& folder, int steps) {
-  return {
-      "train", "--model",          "llama-bytes-1m",      "--batch",       "1",    "--seq",        "16", "--threads",
-      "1",     "--steps",          std::to_string(steps), "--checkpoints", folder, "--save-every", "2",  "--lr",
-      "1e-3",  "--no-gemm-ceiling"};
+  return {"train",
+          "--model",
+          "llama-bytes-1m",
+          "--batch",
+          "1",
+          "--seq",
+          "16",
+          "--threads",
+          "1",
+          "--steps",
+          std::to_string(steps),
+          "--checkpoints",
+          folder,
+          "--save-every",
+          "2",
+          "--lr",
+          "1e-3",
+          "--no-gemm-ceiling",
+          "--data",
+          kText};
 }
 
 TEST(TrainCli, HelpTeaches) {
   expect(tigon("plan --help"), 0, {"--fit", "--recompute", "selective", "bf16-sr", "Examples:", "llama-3.2-1b"});
-  expect(tigon("train --help"), 0, {"--data", "TIGONTOK", "--resume", "Ctrl-C", "--fused", "Examples:"});
+  expect(tigon("train --help"), 0, {"--data", "tigon help data", "--resume", "Ctrl-C", "--fused", "Examples:"});
 }
 
 TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
-  expect(tigon("plan --model llama-3.2-1b --batch 8 --precision bf16-sr --recompute block --fit 24GiB"), 0,
-         {"1235.8 M parameters", "weights", "gradients", "states", "checkpoints", "activations", "all",
+  expect(tigon("plan --model llama-3.2-1b --batch 8 --seq 1024 --precision bf16-sr --recompute block --fit 24GiB"), 0,
+         {"1235.8 M parameters", "weights", "gradients", "states", "layer inputs", "activations", "all",
           "Alive at the peak", "By formula", "Within 24.00 GiB", "batches up to", "This run fits", "loss by"});
   expect(tigon("plan --model llama-3.1-8b --precision bf16 --fit 24GiB"), 0,
          {"needs", "more than that", "--recompute selective", "--precision bf16-sr"});
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
+}
+
+// The same flags mean the same run: what the plan says of none is what a run of none takes.
+TEST(TrainCli, PlanAndTrainHaveTheSameDefaults) {
+  const std::string plan = tigon("plan").text, run = tigon("train --steps 0 --no-gemm-ceiling").text;
+  const size_t begin = run.find("weights "), end = run.find('\n', run.find("\nall "));
+  ASSERT_NE(end, std::string::npos) << run;
+  EXPECT_NE(plan.find(run.substr(begin, end - begin)), std::string::npos) << plan << run;
 }
 
 TEST(TrainCli, StagesOfTheOtherMlpAreRefused) {
@@ -117,7 +117,8 @@ TEST(TrainCli, OutputThatCannotBeWrittenIsAnError) {
   expect(tigon("plan --help > /dev/full"), 1, {});
   const Folder folder;
   std::ofstream(folder / "file") << "no folder";
-  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --steps 1 --no-gemm-ceiling ";
+  const std::string command =
+      "train --model llama-bytes-1m --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --data " + kText + " ";
   for (const char* flag : {"--output ", "--checkpoints "}) {
     const Outcome outcome = tigon(command + flag + (folder / "file/inside"));
     expect(outcome, 1, {"file/inside", "Choose a folder"});
@@ -128,7 +129,8 @@ TEST(TrainCli, OutputThatCannotBeWrittenIsAnError) {
 
 TEST(TrainCli, ATrainedModelMayReplaceTheOneItCameFrom) {
   const Folder folder;
-  const std::string common = " --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --output " + (folder / "model");
+  const std::string common =
+      " --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --data " + kText + " --output " + (folder / "model");
   expect(tigon("train --model llama-bytes-1m" + common), 0, {});
   std::ofstream(folder / "model/tokenizer.json") << "{}";
   const std::string before = bytes_of(folder / "model/model.safetensors");
@@ -170,8 +172,9 @@ TEST(TrainCli, BadInputIsAnsweredWithWhatWasExpected) {
   std::ofstream(folder / "text") << std::string(400, 'a');
   expect(tigon("train --no-gemm-ceiling --eval-fraction 0.01 --data " + (folder / "text")), 2,
          {"too few tokens for one sequence from token 396 to 400; expected at least 257, got 4"});
-  expect(tigon("train --model llama-bytes-1m --steps 1 --batch 1 --seq 8 --resume --checkpoints " + (folder / "none")),
-         1, {"no whole checkpoint"});
+  expect(tigon("train --model llama-bytes-1m --steps 1 --batch 1 --seq 8 --resume --data " + kText + " --checkpoints " +
+               (folder / "none")),
+         1, {"no checkpoint to resume from", "Leave --resume out"});
   fs::create_directories(folder / "model");
   expect(tigon("train --model " + (folder / "model")), 1, {"config.json"});
   std::ofstream(folder / "model/config.json") << R"({"model_type": "mamba"})";
@@ -233,7 +236,7 @@ TEST_P(StoppedBy, InItsLastStepARunEndsAsAnyOther) {
   const Folder folder;
   const std::string output = folder / "output";
   std::vector<std::string> arguments = small_run(folder / "run", 1);
-  arguments.insert(arguments.end(), {"--eval-fraction", "0.5", "--eval-batches", "2000", "--data", TIGON_PROGRAM});
+  arguments.insert(arguments.end(), {"--eval-fraction", "0.5", "--eval-batches", "2000"});
   const pid_t pid = start(arguments, output);
   wait_for(output, "step 1/");
   kill(pid, GetParam());
@@ -270,9 +273,8 @@ TEST(TrainCli, ARunWhoseReaderIsGoneSaves) {
 
 TEST(TrainCli, WithoutStandardStreamsNothingLandsInOtherFiles) {
   const Folder folder;
-  const std::string command =
-      "train --model llama-bytes-1m --batch 1 --seq 8 --steps 2 --no-gemm-ceiling --checkpoints " + (folder / "run") +
-      " --log " + (folder / "log");
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --steps 2 --no-gemm-ceiling --data " +
+                              kText + " --checkpoints " + (folder / "run") + " --log " + (folder / "log");
   EXPECT_EQ(std::system((TIGON_PROGRAM " " + command + " <&- >&- 2>&-").c_str()), 1 << 8);
   std::ifstream log(folder / "log");
   int lines = 0;
@@ -304,7 +306,7 @@ TEST(TrainCli, CtrlCDoesNotWaitForAnEvaluation) {
   const Folder folder;
   const std::string output = folder / "output";
   std::vector<std::string> arguments = small_run(folder / "run", 1000000);
-  arguments.insert(arguments.end(), {"--eval-fraction", "0.5", "--data", TIGON_PROGRAM});
+  arguments.insert(arguments.end(), {"--eval-fraction", "0.5"});
   const pid_t pid = start(arguments, output);
   wait_for(output, "step 3/");
   kill(pid, SIGINT);
@@ -319,7 +321,8 @@ TEST(TrainCli, OneRunAtATimeInAFolder) {
   const std::string run = folder / "run", output = folder / "output";
   const pid_t pid = start(small_run(run, 1000000), output);
   wait_for(output, "step 3/");
-  const std::string second = "train --model llama-bytes-1m --batch 1 --seq 16 --no-gemm-ceiling --checkpoints " + run;
+  const std::string second =
+      "train --model llama-bytes-1m --batch 1 --seq 16 --no-gemm-ceiling --data " + kText + " --checkpoints " + run;
   expect(tigon(second), 2, {"another run is using this folder"});
   expect(tigon(second + " --resume"), 2, {"another run is using this folder"});
   kill(pid, SIGKILL);
@@ -335,7 +338,7 @@ TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
                               (folder / "run") + " --data " + (folder / "");
   expect(tigon(command + "one --steps 1"), 0, {});
   expect(tigon(command + "other --steps 2 --resume"), 2, {"data", "checkpoint's"});
-  expect(tigon(command + "one --steps 2 --resume --ignore-token 97"), 2, {"--ignore-token", "expected -1, got 97"});
+  expect(tigon(command + "one --steps 2 --resume --ignore-token 98"), 2, {"--ignore-token", "expected -1, got 98"});
   std::string larger = command;
   larger.replace(larger.find("-1m"), 3, "-6m");
   expect(tigon(larger + "one --steps 2 --resume"), 2,
@@ -346,7 +349,7 @@ TEST(TrainCli, ResumedWithOtherDataOrLabelsIsRefused) {
 
 TEST(TrainCli, AFileOfTheModelThatCannotBeCopiedIsNamed) {
   const Folder folder;
-  const std::string command = "train --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --model ";
+  const std::string command = "train --batch 1 --seq 8 --steps 1 --no-gemm-ceiling --data " + kText + " --model ";
   expect(tigon(command + "llama-bytes-1m --output " + (folder / "model")), 0, {"weights in"});
   std::ofstream(folder / "model/tokenizer.json") << "{}";
   expect(tigon(command + (folder / "model") + " --output " + (folder / "copied")), 0, {"weights in"});
@@ -360,8 +363,8 @@ TEST(TrainCli, AFileOfTheModelThatCannotBeCopiedIsNamed) {
 TEST(TrainCli, ADamagedCheckpointIsPassedOverAndPushesNothingOut) {
   const Folder folder;
   const std::string command =
-      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --checkpoints " +
-      (folder / "run");
+      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --data " + kText +
+      " --checkpoints " + (folder / "run");
   expect(tigon(command + " --steps 3 --keep 3"), 0, {});
   std::ofstream(folder / "run/step-00000003/model.safetensors", std::ios::app) << "damage";
   expect(tigon(command + " --steps 2 --keep 1 --resume"), 0, {"passed over", "step-00000003", "Nothing to train"});
@@ -373,9 +376,8 @@ TEST(TrainCli, ADamagedCheckpointIsPassedOverAndPushesNothingOut) {
 TEST(TrainCli, SpoiledWeightsAreNotSaved) {
   const Folder folder;
   const std::string command =
-      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 "
-      "--checkpoints " +
-      (folder / "run") + " --output " + (folder / "out");
+      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --data " + kText +
+      " --checkpoints " + (folder / "run") + " --output " + (folder / "out");
   expect(tigon(command + " --steps 1"), 0, {});
   const std::string before = bytes_of(folder / "out/model.safetensors");
   expect(tigon(command + " --steps 2 --eps 0 --resume"), 2, {"embed_tokens", "a value is not finite", "--eps above 0"});
@@ -388,8 +390,8 @@ TEST(TrainCli, SpoiledWeightsAreNotSaved) {
 TEST(TrainCli, GoesOnFromAChosenStep) {
   const Folder folder;
   const std::string command =
-      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --keep 9 --checkpoints " +
-      (folder / "run");
+      "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --save-every 1 --keep 9 --data " + kText +
+      " --checkpoints " + (folder / "run");
   const std::string third = folder / "run/step-00000003", weights = "/model.safetensors";
   expect(tigon(command + " --steps 4 --schedule constant"), 0, {});
   expect(tigon(command + " --steps 3 --resume 9"), 2, {"no checkpoint of this step", "step-00000004"});
@@ -405,8 +407,8 @@ TEST(TrainCli, GoesOnFromAChosenStep) {
 // A full disk cuts a line off.
 TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
   const Folder folder;
-  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --checkpoints " +
-                              (folder / "run") + " --log " + (folder / "log");
+  const std::string command = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling --data " + kText +
+                              " --checkpoints " + (folder / "run") + " --log " + (folder / "log");
   expect(tigon(command + " --steps 1"), 0, {});
   const std::string whole = bytes_of(folder / "log");
   std::ofstream(folder / "log", std::ios::app) << R"({"step":2,"lo)";

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "memory/red_zone.hpp"
 #include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
@@ -51,6 +54,45 @@ TEST(Plan, LiveBlocksNeverShareBytes) {
       }
     }
   }
+}
+
+// The rule in its plainest form: largest first, each into the lowest gap.
+TEST(Plan, EveryBlockIsInTheLowestGap) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    Ledger ledger;
+    MeasureArena measure(ledger);
+    walk(measure, seed);
+    const Plan plan = Plan::pack(ledger);
+    std::vector<Plan::Block> order = plan.blocks(), placed;
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.life.granted > b.life.granted; });
+    for (const Plan::Block& block : order) {
+      int64_t lowest = kRedZone;
+      for (const Plan::Block& other : placed) {  // by rising offset
+        if (block.life.birth >= other.life.death || other.life.birth >= block.life.death) continue;
+        if (other.offset - 2 * kRedZone >= lowest + block.life.granted) break;
+        lowest = std::max(lowest, other.offset + other.life.granted + 2 * kRedZone);
+      }
+      EXPECT_EQ(block.offset, lowest) << block.life.name;
+      placed.insert(std::find_if(placed.begin(), placed.end(), [&](const auto& p) { return p.offset > block.offset; }),
+                    block);
+    }
+  }
+}
+
+// Loops over tiles and chunks make hundreds of thousands of blocks. In pairs they would take minutes.
+TEST(Plan, ManyBlocksArePackedInSeconds) {
+  Ledger ledger;
+  MeasureArena measure(ledger);
+  const Buffer stays(measure, "stays", 5000, MemoryClass::activations);
+  for (int i = 0; i < 150000; ++i) {
+    const Buffer tile(measure, "tile", 3000, MemoryClass::activations);
+    const Buffer scratch(measure, "scratch", 1000, MemoryClass::workspace);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const Plan plan = Plan::pack(ledger);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LE(plan.bytes(), plan.lower_bound() + 6 * kRedZone);
 }
 
 TEST(Plan, ReplayUsesExactlyWhatWasPlanned) {

@@ -69,6 +69,10 @@ TEST(ModelConfig, UnknownAndUnsupportedIsRefusedByName) {
   expect_refused(replaced(kLlama32, "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1"), "attention_dropout");
   expect_refused(replaced(kLlama32, "\"silu\"", "\"relu2\""), "'relu2'");
   expect_refused(replaced(kLlama32, "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\""), "longrope");
+  // Its files have lists of factors, and no one that is missing.
+  expect_refused(replaced(replaced(kLlama32, "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\""),
+                          "\"factor\": 32.0,", "\"long_factor\": [1.0, 2.0],"),
+                 "rope scaling 'longrope' is not supported");
   expect_refused(replaced(kLlama32, "\"factor\": 32.0,", "\"factor\": 32.0, \"mystery\": 32.0,"), "mystery");
   expect_refused(replaced(kLlama32, "\"factor\": 32.0,", ""), "'factor'");
   expect_refused(replaced(kLlama32, "\"use_cache\": true", "\"num_experts\": 8"), "num_experts");
@@ -212,6 +216,12 @@ TEST(ModelConfig, FieldsThatSayTheUsualAreTaken) {
   EXPECT_EQ(model_config_from_json(inside, "config.json").rope_scaling.factor, 32.0);
   expect_refused(replaced(inside, "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.5"),
                  "partial_rotary_factor");
+}
+
+TEST(ModelConfig, FieldsOfGenerationAreTaken) {
+  const std::string text = replaced(kLlama32, "\"use_cache\": true", R"("max_length": 4096, "temperature": 0.6,
+    "do_sample": true, "top_p": 0.9, "top_k": 50, "num_beams": 1, "repetition_penalty": 1.0, "use_cache": true)");
+  EXPECT_EQ(model_config_from_json(text, "config.json").vocab, 128256);
 }
 
 TEST(ModelConfig, RopeScalingComesBeforeRopeParameters) {

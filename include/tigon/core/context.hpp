@@ -11,7 +11,7 @@
 namespace tigon {
 
 // What a block of memory is for: the rows of every memory table.
-enum class MemoryClass : uint8_t { weights, gradients, states, checkpoints, activations, loss, workspace, other };
+enum class MemoryClass : uint8_t { weights, gradients, states, layer_inputs, activations, loss, workspace, other };
 inline constexpr int kMemoryClassCount = 8;
 std::string_view to_string(MemoryClass memory_class) noexcept;
 

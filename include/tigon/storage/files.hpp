@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,10 @@
 namespace tigon {
 
 class Checksum;
+
+// Opens a file to be read, at its beginning. Error, with the system's reason, where that cannot be done; also where it
+// is no plain file (a pipe would wait for its writer), or a pointer that Git LFS left in the place of the file.
+std::ifstream open_to_read(const std::filesystem::path& path);
 
 // A whole file as text. Files larger than `limit` are refused: nothing that is read this way is large.
 std::string read_text_file(const std::filesystem::path& path, int64_t limit);

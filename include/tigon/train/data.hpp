@@ -17,6 +17,9 @@ class TokenFile {
 
   int64_t tokens() const noexcept { return tokens_; }
   int64_t vocab() const noexcept { return vocab_; }
+  // What a file that is no token file is, by its first bytes and its name: "plain text", "gzip", …; of a token file
+  // empty.
+  const std::string& format() const noexcept { return format_; }
   // Tokens [first, first + count), each checked against the vocabulary.
   void read(int64_t first, int64_t count, int32_t* out) const;
   // Reads tokens [first, last), so that one outside the vocabulary is an Error now and not late in a run. More than
@@ -30,6 +33,7 @@ class TokenFile {
   int64_t width_ = 1;
   int64_t tokens_ = 0;
   int64_t vocab_ = 256;
+  std::string format_;
 };
 
 // Micro-batches of [batch, seq] with the next token as the label.
@@ -51,6 +55,7 @@ class Sampler {
     int64_t first_token = 0, last_token = -1;  // the part of the file; -1: to its end
     int64_t ignored_token = -1;                // labels equal to this one do not count; negative: none
     int64_t ignore_index = -100;
+    bool bytes = false;  // the bytes of any file are tokens; else only those of text, for a vocabulary of 256
   };
 
   // Without a path: random tokens.
@@ -58,10 +63,14 @@ class Sampler {
 
   // Windows in an epoch; 0 where there is no end.
   int64_t windows() const noexcept { return windows_; }
+  // "plain text, 1.2 M tokens", "random tokens".
+  std::string description() const;
   // Of the beginnings of windows all over the data: tells one file from another, without reading all of a large one.
   std::string fingerprint() const;
   // Whether all of its tokens are inside the vocabulary, as TokenFile::check does it.
   void check_tokens() const;
+  // Error where no label counts: there is nothing to learn from such data.
+  void check_labels() const;
   // Adds samples [first, first + count) of the endless sequence of epochs to the batch.
   void fill(int64_t first, int64_t count, TokenBatch& batch);
 

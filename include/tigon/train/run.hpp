@@ -10,10 +10,12 @@ namespace tigon {
 
 // Where a run's tokens come from and where its results go.
 struct RunOptions {
-  std::filesystem::path model_folder{};  // weights to start from; empty: random ones
+  std::filesystem::path model_folder{};  // weights to start from; empty, or with a config.json alone: random ones
   std::filesystem::path data{};          // a token file or text; empty: random tokens
   std::filesystem::path eval_data{};     // empty: the last `eval_fraction` of the data, which is then not trained on
   double eval_fraction = 0.0;
+  bool bytes = false;      // any file's bytes are tokens, whatever the vocabulary; else only text's are, of one of 256
+  double epochs = 0;       // above 0: the run takes the data so often, instead of TrainConfig's steps
   int64_t eval_every = 0;  // steps; 0: at the end alone
   int64_t eval_batches = 8;
   int64_t ignored_token = -1;
@@ -25,7 +27,7 @@ struct RunOptions {
   int64_t resume_step = -1;        // from this one, later ones are set aside; negative: from the newest whole one
   std::filesystem::path output{};  // a folder for the trained weights; empty: none
   std::filesystem::path log{};     // JSON lines; empty: none
-  std::filesystem::path save_gradients{};  // of the first step, as safetensors
+  std::filesystem::path save_gradients{};  // of the first step, as safetensors; a new file
 };
 
 // Throws Error where a value makes no sense, or lacks another that it needs. run_training asks it first.
@@ -38,6 +40,8 @@ struct StepLine {
   double tokens_per_second = 0;  // over the steps of this line
   double gemm_share = 0;         // of the machine's measured GEMM rate; 0: not measured
   int64_t planned_bytes = 0;
+  int64_t counted = 0;  // labels of the step that count; 0: the loss is of nothing
+  double epoch = 0;     // how often the data was taken up to here; 0 for random tokens
 };
 
 // Who watches a run. An exception thrown here ends the run and reaches the caller of run_training; the checkpoints
@@ -45,7 +49,7 @@ struct StepLine {
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  virtual void on_start(const Trainer&, int64_t /*first_step*/) {}
+  virtual void on_start(const Trainer&, const Sampler& /*data*/, int64_t /*first_step*/) {}
   virtual void on_step(const StepLine&) {}
   virtual void on_evaluation(int64_t /*step*/, double /*loss*/) {}
   virtual void on_checkpoint(const std::filesystem::path&) {}
@@ -53,8 +57,9 @@ class RunObserver {
 };
 
 struct RunResult {
-  int64_t steps = 0;    // the step the run stands at
-  int64_t trained = 0;  // how many of them were trained now, not before the checkpoint
+  int64_t steps = 0;      // the step the run stands at
+  int64_t all_steps = 0;  // that it should come to
+  int64_t trained = 0;    // how many of them were trained now, not before the checkpoint
   bool stopped = false;
   double first_loss = 0, last_loss = 0;
   double eval_loss = 0;

@@ -1,0 +1,169 @@
+#include "train_flags.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "tigon/core/error.hpp"
+
+namespace tigon::app {
+
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 40;
+
+// Why a file cannot be read; empty where it can.
+std::string readable(const std::string& path) {
+  return access(path.c_str(), R_OK) == 0 ? std::string() : path + ": " + std::strerror(errno);
+}
+
+constexpr const char* kNewest = "newest";
+
+// The step that --resume names; negative: the newest.
+int64_t chosen_step(const std::string& text) {
+  if (text == kNewest) return -1;
+  if (!text.empty() && text.size() <= 13 && text.find_first_not_of("0123456789") == std::string::npos)
+    return std::stoll(text);
+  throw Error(ErrorCode::invalid_argument, {.where = "--resume",
+                                            .what = "this is not a step",
+                                            .expected = "a whole number, or nothing for the newest checkpoint",
+                                            .got = "'" + text + "'"});
+}
+
+}  // namespace
+
+void TrainFlags::add_to(CLI::App& command) {
+  model.add_to(command);
+  add_data(command);
+  add_training(command);
+  add_results(command);
+}
+
+void TrainFlags::add_data(CLI::App& command) {
+  command.option_defaults()->group("Data");
+  command
+      .add_option("--data", run_.data,
+                  "Text, for a model whose tokens are bytes, or a token file (tigon help data). Without it: random "
+                  "tokens, for time and memory")
+      ->type_name("FILE")
+      ->check(readable);
+  command.add_flag("--bytes", run_.bytes, "Take a file's bytes as tokens, whatever the file and the vocabulary are");
+  command
+      .add_option("--ignore-token", run_.ignored_token,
+                  "Labels equal to this token of the vocabulary do not count (padding); negative: all count")
+      ->type_name("TOKEN");
+  command.add_flag("--sequential", sequential_, "Take the data in order, without shuffling");
+  CLI::Option* eval_data =
+      command.add_option("--eval-data", run_.eval_data, "Evaluate on this file")->type_name("FILE")->check(readable);
+  command
+      .add_option("--eval-fraction", run_.eval_fraction,
+                  "Or on this share at the end of the data, which is then not trained on")
+      ->check(CLI::Range(0.0, 0.9))
+      ->excludes(eval_data);
+  command.add_option("--eval-every", run_.eval_every, "Steps between evaluations; 0: only at the end")
+      ->check(CLI::Range(int64_t{0}, kMost))
+      ->capture_default_str();
+  command.add_option("--eval-batches", run_.eval_batches, "Batches per evaluation")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+}
+
+void TrainFlags::add_training(CLI::App& command) {
+  command.option_defaults()->group("Training");
+  CLI::Option* steps = command.add_option("--steps", train_.steps, "Steps in all")
+                           ->check(CLI::Range(int64_t{0}, kMost))
+                           ->capture_default_str();
+  command.add_option("--epochs", run_.epochs, "Or: how often to take the data")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->excludes(steps);
+  command.add_option("--lr", train_.optimizer.lr, "Peak learning rate")->capture_default_str();
+  command.add_option("--schedule", schedule_, "How it falls after the warm-up")
+      ->check(CLI::IsMember({"cosine", "linear", "constant"}))
+      ->capture_default_str();
+  command.add_option("--warmup", train_.schedule.warmup, "Steps over which it rises")
+      ->check(CLI::Range(int64_t{0}, kMost))
+      ->capture_default_str();
+  command.add_option("--lr-floor", train_.schedule.floor, "Where it ends, as a share of the peak")
+      ->capture_default_str();
+  command.add_option("--weight-decay", train_.optimizer.weight_decay, "Of matrices; norms and biases have none")
+      ->capture_default_str();
+  command.add_option("--beta1", train_.optimizer.beta1, "AdamW's")->capture_default_str();
+  command.add_option("--beta2", train_.optimizer.beta2, "AdamW's")->capture_default_str();
+  command.add_option("--eps", train_.optimizer.eps, "AdamW's")->capture_default_str();
+  command.add_option("--seed", train_.seed, "Of weights, order of the data and stochastic rounding")
+      ->check(CLI::Range(uint64_t{0}, UINT64_MAX - 1))  // what is too large reads as UINT64_MAX
+      ->capture_default_str();
+  command.add_option("--loss-scale-power", loss_scale_power_, "fp16: the loss scale begins at 2 to this power")
+      ->check(CLI::Range(0, 40))
+      ->capture_default_str();
+  command.add_option("--loss-scale-window", loss_scale_window_, "fp16: it doubles after so many good steps")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  command.add_option("--loss-scale-hysteresis", loss_scale_hysteresis_, "fp16: it halves after so many overflows")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+}
+
+void TrainFlags::add_results(CLI::App& command) {
+  command.option_defaults()->group("Results");
+  command.add_option("--output", run_.output, "For the trained weights, as transformers loads them")
+      ->type_name("FOLDER");
+  command
+      .add_option("--checkpoints", run_.checkpoints,
+                  "For checkpoints: each a whole state of the run, and a model that transformers loads")
+      ->type_name("FOLDER");
+  command.add_option("--save-every", run_.save_every, "Steps between checkpoints; 0: only at the end")
+      ->check(CLI::Range(int64_t{0}, kMost))
+      ->capture_default_str();
+  command.add_option("--keep", run_.keep, "How many checkpoints stay")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--resume",
+          [this](const std::string& step) {
+            run_.resume = true;
+            run_.resume_step = chosen_step(step);
+          },
+          "Go on from the newest checkpoint, bitwise as if the run had not stopped; or from that of a step")
+      ->expected(0, 1)
+      ->type_name("[STEP]")
+      ->default_str(kNewest);  // what stands there without a value
+  command.add_option("--log", run_.log, "A line of JSON per step into this file")->type_name("FILE");
+  command
+      .add_option("--save-gradients", run_.save_gradients,
+                  "Write the first step's gradients, before clipping, as safetensors, into a new file")
+      ->type_name("FILE");
+  command.add_option("--print-every", print_every, "Steps between printed lines")
+      ->check(CLI::Range(int64_t{1}, kMost))
+      ->capture_default_str();
+  command.add_flag("--gemm-ceiling,!--no-gemm-ceiling", ceiling,
+                   "Measure the machine's GEMM rate first and show each step's share of it (the default)");
+}
+
+TrainConfig TrainFlags::train_config() const {
+  TrainConfig train = model.train_config();
+  train.steps = train_.steps;
+  train.seed = train_.seed;
+  train.optimizer = train_.optimizer;
+  train.schedule = train_.schedule;
+  train.schedule.decay = decay_from_string(schedule_);
+  if (train.precision.loss_scale.dynamic) {
+    train.precision.loss_scale = {.dynamic = true,
+                                  .initial = std::exp2(loss_scale_power_),
+                                  .window = loss_scale_window_,
+                                  .hysteresis = loss_scale_hysteresis_};
+  }
+  return train;
+}
+
+RunOptions TrainFlags::run_options() const {
+  RunOptions options = run_;
+  options.model_folder = model.folder();
+  options.shuffle = !sequential_;
+  return options;
+}
+
+}  // namespace tigon::app

@@ -1,0 +1,62 @@
+"""What `tigon help data` and docs/training.md show, run as it stands: a text becomes tokens that a model trains on."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = ROOT / "data" / "austen.txt"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model's folder with a shape and a tokenizer, and a text beside it."""
+    text = TEXT.read_text()[:20000]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<end>"])
+    tokenizer.train_from_iterator([text], trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>").save_pretrained(tmp_path / "Llama-3.2-1B")
+    shape = {
+        "model_type": "llama", "vocab_size": 400, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "max_length": 20, "temperature": 0.6,
+    }  # fmt: skip
+    (tmp_path / "Llama-3.2-1B" / "config.json").write_text(json.dumps(shape))
+    (tmp_path / "text.txt").write_text(text)
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in text.split("\n")))
+    return tmp_path
+
+
+def train(tigon, folder, **kwargs):
+    model = folder / "Llama-3.2-1B"
+    return tigon("train", "--model", model, "--data", folder / "tokens.bin", "--seq", 32, "--batch", 2, "--epochs", 0.1,
+                 "--output", folder / "out", **kwargs)  # fmt: skip
+
+
+def run(program, folder):
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+
+
+def test_as_help_shows_it(tigon, folder):
+    program = re.search(r"^  import .*?tofile\(file\)$", tigon("help", "data").stdout, re.M | re.S)[0]
+    run(textwrap.dedent(program), folder)
+    text = train(tigon, folder).stdout
+    assert "token file" in text
+    assert "random weights" in text
+    assert re.search(r"steps are 0\.1\d* epochs", text)
+    assert (folder / "out" / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("source", ["text.txt", "texts.jsonl"])
+def test_as_the_documentation_shows_it(tigon, folder, source):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "training.md").read_text(), re.S)
+    definition, text, lines = blocks
+    run(definition + text + (lines if source == "texts.jsonl" else ""), folder)
+    assert "token file" in train(tigon, folder).stdout
