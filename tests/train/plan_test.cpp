@@ -138,21 +138,21 @@ TEST(PlanMemory, GradientsAreBornLayerByLayer) {
   train.precision = precision_from_string("bf16-sr");
   train.memory.recompute = recompute_from_string("block");
   const MemoryPlan plan = plan_memory(model, parameters, train);
-  // When a layer's gradient is born, the loss is over and the layers above have let go of their checkpoints.
+  // When a layer's gradient is born, the loss is over and the layers above have let go of their inputs.
   std::set<int> layers;
   for (const LedgerEntry& gradient : plan[Phase::step].ledger.entries()) {
     if (gradient.memory_class != MemoryClass::gradients || !gradient.name.starts_with("layers.")) continue;
     const int layer = std::stoi(gradient.name.substr(7));
     layers.insert(layer);
-    int64_t checkpoints = 0;
+    int64_t inputs = 0;
     for (const LedgerEntry& other : plan[Phase::step].ledger.entries()) {
       if (other.memory_class == MemoryClass::loss) {
         EXPECT_LT(other.death, gradient.birth) << other.name << " and " << gradient.name;
       }
       const bool lives = other.birth < gradient.birth && gradient.birth < other.death;
-      if (other.memory_class == MemoryClass::checkpoints && lives) checkpoints += other.granted;
+      if (other.memory_class == MemoryClass::layer_inputs && lives) inputs += other.granted;
     }
-    EXPECT_LE(checkpoints, (layer + 1) * train.tokens() * model.hidden * 2) << gradient.name;
+    EXPECT_LE(inputs, (layer + 1) * train.tokens() * model.hidden * 2) << gradient.name;
   }
   EXPECT_EQ(static_cast<int64_t>(layers.size()), model.layers);
   EXPECT_LE(plan.resident_bytes() + peak_without_scratch(plan[Phase::step].ledger), int64_t{9970} << 20);
