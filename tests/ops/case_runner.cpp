@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
@@ -72,6 +73,20 @@ double fill_value(const bench::Fill& fill, Role role, const RandomStream& random
   return fill.grid > 0 ? std::round(value / fill.grid) * fill.grid : value;
 }
 
+// f(element) for each element of a tensor, by all cores where there are many: at the sizes of models a test spends most
+// of its time here.
+template <class F>
+void for_each_element(const Tensor& t, const F& f) {
+  const int64_t elements = t.elements();
+  const int64_t parts = elements < 1 << 16 ? 1 : std::max(1u, std::thread::hardware_concurrency());
+  const auto run = [&](int64_t part) {
+    for (int64_t e = elements * part / parts; e < elements * (part + 1) / parts; ++e) f(e);
+  };
+  std::vector<std::jthread> helpers;
+  for (int64_t part = 1; part < parts; ++part) helpers.emplace_back(run, part);
+  run(0);
+}
+
 // Every f16/bf16 result of `got` against `exact`, in units of its own type.
 void compare(const std::string& what, const Tensor& t, const std::vector<double>& got, const std::vector<double>& exact,
              DType storage, const OpCase& op_case, bool rounded_inside = false) {
@@ -113,12 +128,12 @@ CaseData::CaseData(const OpCase& op_case, DType dtype, DType rounding, Layout la
   uint32_t id = 0;
   const auto fill = [&](const Tensor& t, const Slot& slot) {
     const RandomStream random{.seed = 7, .step = 0, .tensor = id++};
-    for (int64_t e = 0; e < t.elements(); ++e) {
+    for_each_element(t, [&](int64_t e) {
       double value = fill_value(slot.fill, slot.role, random, e);
       if (slot.role == Role::storage) value = round_to(value, rounding);
       if (slot.role == Role::statistic) value = round_to(value, DType::f32);
       write(t, element_offset(t, e), value);
-    }
+    });
   };
   for (const Slot& slot : case_.inputs) fill(allocate(slot, slot.name, layout), slot);
   for (const Slot& slot : case_.outputs) {
@@ -238,7 +253,7 @@ void CaseData::download(const Context& ctx) {
 std::vector<double> CaseData::values(const std::string& name) const {
   const Tensor t = tensors_[name];
   std::vector<double> out(static_cast<size_t>(t.elements()));
-  for (int64_t e = 0; e < t.elements(); ++e) out[static_cast<size_t>(e)] = read(t, element_offset(t, e));
+  for_each_element(t, [&](int64_t e) { out[static_cast<size_t>(e)] = read(t, element_offset(t, e)); });
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -64,57 +65,87 @@ struct HostHands {
   }
 };
 
-// [rows, columns] with `gap` elements between rows. The gap and a guard behind are NaN; or, padded, zeros.
+// What lies between the rows of a matrix: nothing; something that is not the matrix's, up to the next multiple of 16
+// bytes or not; or its own padding.
+enum class Gap { none, odd, even, padding };
+
+// [rows, columns]. The gap and a guard behind are NaN; or, padding, zeros.
 class Matrix {
  public:
-  Matrix(DType dtype, int64_t rows, int64_t columns, int64_t gap, bool padded, uint32_t stream)
-      : memory_(static_cast<size_t>(rows * (columns + gap) + 16) * 4) {
+  Matrix(DType dtype, int64_t rows, int64_t columns, Gap between, uint32_t stream) : gap(between) {
+    const int64_t to_even = (8 - columns % 8) % 8;
+    const int64_t stride = columns + (gap == Gap::none ? 0 : gap == Gap::odd ? to_even + 3 : to_even);
+    memory_.resize(static_cast<size_t>(rows * stride + 16) * 4);
     view = Tensor::contiguous(memory_.data(), dtype, {rows, columns});
-    view.strides[0] = columns + gap;
-    Tensor all = Tensor::contiguous(memory_.data(), dtype, {1, rows * (columns + gap) + 16});
-    for (int64_t e = 0; e < all.sizes[1]; ++e) set(all, 0, e, padded ? 0.0 : std::nan(""));
+    view.strides[0] = stride;
+    all = Tensor::contiguous(memory_.data(), dtype, {1, rows * stride + 16});
+    for (int64_t e = 0; e < all.sizes[1]; ++e) set(all, 0, e, gap == Gap::padding ? 0.0 : std::nan(""));
     const RandomStream random{.seed = 3, .tensor = stream};
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < columns; ++j) set(view, i, j, random.normal(static_cast<uint64_t>(i * columns + j)));
     }
   }
-  Tensor view;
-  std::vector<std::byte> bytes() const { return memory_; }
+  // What is not the matrix's was left alone.
+  void check_gaps() const {
+    if (gap == Gap::padding) return;
+    for (int64_t e = 0; e < all.sizes[1]; ++e) {
+      const bool inside = e / view.strides[0] < view.sizes[0] && e % view.strides[0] < view.sizes[1];
+      ASSERT_EQ(std::isnan(value(all, 0, e)), !inside) << e;
+    }
+  }
+
+  Gap gap;
+  Tensor view, all;
 
  private:
   std::vector<std::byte> memory_;
+};
+
+// Memory full of NaN: what is not filled or cleared shows.
+class NanArena final : public MemorySource {
+ public:
+  Allocation take(std::string_view name, int64_t bytes, MemoryClass memory_class) override {
+    const Allocation taken = heap_.take(name, bytes, memory_class);
+    std::memset(taken.data, 0xff, static_cast<size_t>(bytes));
+    return taken;
+  }
+  void give_back(const Allocation& allocation) noexcept override { heap_.give_back(allocation); }
+
+ private:
+  HeapArena heap_;
 };
 
 struct Kind {
   bool a_transposed, b_transposed;
 };
 
-void check(const Kind& kind, int64_t m, int64_t n, int64_t k, DType out, bool accumulate, bool padded, bool bias) {
+struct Gaps {
+  Gap a, b, c;
+};
+
+void check(const Kind& kind, int64_t m, int64_t n, int64_t k, DType out, bool accumulate, const Gaps& gaps, bool bias) {
   SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << (kind.a_transposed ? " aT" : "")
-                                  << (kind.b_transposed ? " bT" : "") << (accumulate ? " accumulate" : "")
-                                  << (padded ? " padded" : "") << " " << to_string(out));
-  const auto gap = [&](int64_t columns) { return padded ? (8 - columns % 8) % 8 : 0; };
-  const auto matrix = [&](DType dtype, int64_t rows, int64_t columns, uint32_t stream) {
-    return Matrix(dtype, rows, columns, gap(columns), padded, stream);
-  };
-  const Matrix a = kind.a_transposed ? matrix(DType::bf16, k, m, 1) : matrix(DType::bf16, m, k, 1);
-  const Matrix b = kind.b_transposed ? matrix(DType::bf16, n, k, 2) : matrix(DType::bf16, k, n, 2);
-  const Matrix expected = matrix(out, m, n, 3), got = matrix(out, m, n, 3), added = matrix(out, 1, n, 4);
+                                  << (kind.b_transposed ? " bT" : "") << (accumulate ? " accumulate" : "") << " gaps "
+                                  << static_cast<int>(gaps.a) << static_cast<int>(gaps.b) << static_cast<int>(gaps.c)
+                                  << " " << to_string(out));
+  const Matrix a = kind.a_transposed ? Matrix(DType::bf16, k, m, gaps.a, 1) : Matrix(DType::bf16, m, k, gaps.a, 1);
+  const Matrix b = kind.b_transposed ? Matrix(DType::bf16, n, k, gaps.b, 2) : Matrix(DType::bf16, k, n, gaps.b, 2);
+  const Matrix expected(out, m, n, gaps.c, 3), got(out, m, n, gaps.c, 3), added(out, 1, n, Gap::none, 4);
   Gemm args{.a = a.view,
             .b = b.view,
             .c = expected.view,
             .a_transposed = kind.a_transposed,
             .b_transposed = kind.b_transposed,
             .accumulate = accumulate,
-            .a_padded = padded,
-            .b_padded = padded,
-            .c_padded = padded};
+            .a_padded = gaps.a == Gap::padding,
+            .b_padded = gaps.b == Gap::padding,
+            .c_padded = gaps.c == Gap::padding};
   if (bias) args.bias = Tensor::contiguous(added.view.data, out, {n});
   multiply(args);
   args.c = got.view;
-  HeapArena heap;
+  NanArena memory;
   int products = 0;
-  cuda::padded_gemm({.memory = &heap}, args, HostHands{&products});
+  cuda::padded_gemm({.memory = &memory}, args, HostHands{&products});
   EXPECT_LE(products, 2);
   // One rounding more, of the few last terms, where they are added up on their own.
   const bool twice = !kind.a_transposed && !kind.b_transposed && k % 8 != 0;
@@ -125,11 +156,7 @@ void check(const Kind& kind, int64_t m, int64_t n, int64_t k, DType out, bool ac
       ASSERT_NEAR(value(got.view, i, j), exact, twice ? eps * (std::abs(exact) + 8) : 0) << i << ", " << j;
     }
   }
-  // What lies between the rows of somebody else's matrix is left alone.
-  if (!padded && gap(n) == 0) {
-    const Tensor tail = Tensor::contiguous(got.view.data, out, {1, m * n + 16});
-    for (int64_t e = m * n; e < m * n + 16; ++e) ASSERT_TRUE(std::isnan(value(tail, 0, e)));
-  }
+  got.check_gaps();
 }
 
 TEST(PaddedGemm, IsTheSameProduct) {
@@ -142,11 +169,12 @@ TEST(PaddedGemm, IsTheSameProduct) {
                                   {1, 9, 15},
                                   {5, 3, 7},
                                   {8, 1, 1}}) {
-      for (const DType out : {DType::bf16, DType::f32}) {
-        for (const bool accumulate : {false, true}) {
-          for (const bool padded : {false, true}) {
-            check(kind, m, n, k, out, accumulate, padded, false);
-            if (kind.b_transposed && !accumulate) check(kind, m, n, k, out, accumulate, padded, true);
+      for (int combination = 0; combination < 64; ++combination) {
+        const Gaps gaps{Gap(combination % 4), Gap(combination / 4 % 4), Gap(combination / 16)};
+        for (const DType out : {DType::bf16, DType::f32}) {
+          for (const bool accumulate : {false, true}) {
+            check(kind, m, n, k, out, accumulate, gaps, false);
+            if (kind.b_transposed) check(kind, m, n, k, out, accumulate, gaps, true);
           }
         }
       }
