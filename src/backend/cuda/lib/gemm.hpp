@@ -7,7 +7,7 @@ namespace tigon::cuda {
 // c = op(a)·op(b) + bias (+ c with accumulate), rounded once to c's type. Operands are f32, bf16 or f16 with any
 // distance between rows; products are summed in f32 (never in tf32). Operands of two types, or a narrow c of f32
 // operands, go through f32 copies. Large 16-bit products of odd sizes are padded (gemm_padded.hpp); where k is odd
-// along a and across b, what the last k % 8 terms add is rounded once before the rest.
+// along a and across b, what the last k % 8 terms add (with accumulate, to c) is rounded once before the rest.
 struct Gemm {
   Tensor a{};     // [m, k], or [k, m] when a_transposed
   Tensor b{};     // [k, n], or [n, k] when b_transposed

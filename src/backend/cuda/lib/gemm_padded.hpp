@@ -44,10 +44,15 @@ struct PaddedMatrix {
   }
 };
 
-// The rows of a matrix from `begin` on, as many as a granule has: those past its end are zeros.
+// Room for as many rows of a matrix as a granule has.
+inline OwnedTensor tail_rows(const Context& ctx, const Tensor& t) {
+  return {ctx, "gemm_tail", t.dtype, {kGranule, t.sizes[1]}, MemoryClass::workspace};
+}
+
+// Those from `begin` on; past the end of the matrix they are zeros.
 template <class Hands>
 OwnedTensor padded_tail(const Context& ctx, const Tensor& t, int64_t begin, const Hands& hands) {
-  OwnedTensor tail(ctx, "gemm_tail", t.dtype, {kGranule, t.sizes[1]}, MemoryClass::workspace);
+  OwnedTensor tail = tail_rows(ctx, t);
   const int64_t there = t.sizes[0] - begin;
   hands.copy(t.slice(0, begin, t.sizes[0]), tail.view.slice(0, 0, there));
   hands.clear(tail.view.slice(0, there, kGranule));
@@ -88,7 +93,7 @@ void padded_gemm(const Context& ctx, const Gemm& args, const Hands& hands) {
     part.a = even.a.slice(1, 0, cut), part.c = even.c.slice(0, 0, cut);
     if (cut > 0) hands.product(part);
     if (cut < across) {
-      const OwnedTensor rows = padded_tail(ctx, even.c, cut, hands);
+      const OwnedTensor rows = args.accumulate ? padded_tail(ctx, even.c, cut, hands) : tail_rows(ctx, even.c);
       part.a = even.a.slice(1, cut, end), part.c = rows.view;
       hands.product(part);
       hands.copy(rows.view.slice(0, 0, across - cut), even.c.slice(0, cut, across));
