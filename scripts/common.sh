@@ -1,5 +1,9 @@
 # Shared by the scripts here; sourced, not run.
 set -euo pipefail
+# Every script answers -h and --help with the comment at its head, before it installs or builds anything.
+case "${1:-}" in
+  -h | --help) sed -n '2,/^[^#]/s/^# //p' "$0"; exit 0 ;;
+esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What a build needs, by Debian 12 / Ubuntu 24.04 package name.
