@@ -1,6 +1,7 @@
 """The scripts of the repository, as somebody meets them who has just cloned it."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -21,3 +22,30 @@ def test_help_installs_and_builds_nothing(name: str, flag: str, tmp_path: Path) 
     comment = (SCRIPTS / name).read_text().splitlines()[1:]
     assert run.stdout.splitlines() == [line[2:] for line in comment[: len(run.stdout.splitlines())]]
     assert not comment[len(run.stdout.splitlines())].startswith("#"), "not the whole comment"
+
+
+PYTHON_WITHOUT_TORCH = """#!/bin/sh
+case "$*" in
+  *"import torch"*) exit 1 ;;
+  *venv*)
+    mkdir -p build/python/bin
+    printf '#!/bin/sh\\necho "$@" >>fetched\\n' >build/python/bin/pip
+    chmod +x build/python/bin/pip ;;
+esac
+"""
+
+
+def test_building_the_wheel_fetches_neither_torch_nor_what_only_tests_use(tmp_path: Path) -> None:
+    shutil.copytree(SCRIPTS, tmp_path / "scripts")
+    (tmp_path / "python3").write_text(PYTHON_WITHOUT_TORCH)
+    (tmp_path / "python3").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for purpose in ["build", "test", "test", "build"]:
+        command = f"source {tmp_path}/scripts/common.sh; install_python_environment {purpose}"
+        subprocess.run(["bash", "-c", command], env=environment, check=True, capture_output=True)
+    to_build, to_test = (tmp_path / "fetched").read_text().splitlines()  # and the last two had all they need
+    assert "scikit-build-core" in to_build
+    assert "torch" not in to_build
+    assert "transformers" not in to_build
+    assert "torch" in to_test
+    assert "scikit-build-core" in to_test
