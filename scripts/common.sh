@@ -37,6 +37,9 @@ build_preset() {
   if [ ! -f "build/$preset/build.ninja" ]; then
     say "Configuring $preset"
     cmake --preset "$preset" >/dev/null
+  elif [ ! -e build/python/bin/python3 ] && grep -q '^Python_EXECUTABLE:.*/build/python/' "build/$preset/CMakeCache.txt"; then
+    # A wheel was built here with a Python that is gone now, and CMake would stop at its name.
+    cmake --preset "$preset" -DTIGON_PYTHON=OFF >/dev/null
   fi
   local targets=()
   for target in "$@"; do targets+=(--target "$target"); done

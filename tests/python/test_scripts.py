@@ -49,3 +49,23 @@ def test_building_the_wheel_fetches_neither_torch_nor_what_only_tests_use(tmp_pa
     assert "transformers" not in to_build
     assert "torch" in to_test
     assert "scikit-build-core" in to_test
+
+
+@pytest.mark.parametrize("python_is_there", [True, False])
+def test_a_build_goes_on_when_the_python_of_the_wheel_is_gone(tmp_path: Path, python_is_there: bool) -> None:
+    shutil.copytree(SCRIPTS, tmp_path / "scripts")
+    (tmp_path / "cmake").write_text("#!/bin/sh\necho $* >>called\n")
+    (tmp_path / "cmake").chmod(0o755)
+    (tmp_path / "build" / "release").mkdir(parents=True)
+    (tmp_path / "build" / "release" / "build.ninja").touch()
+    python = tmp_path / "build" / "python" / "bin" / "python3"
+    (tmp_path / "build" / "release" / "CMakeCache.txt").write_text(f"Python_EXECUTABLE:PATH={python}\n")
+    if python_is_there:
+        python.parent.mkdir(parents=True)
+        python.touch()
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = f"source {tmp_path}/scripts/common.sh; build_preset release tigon_app"
+    subprocess.run(["bash", "-c", command], env=environment, check=True, capture_output=True)
+    build = "--build --preset release --target tigon_app"
+    configure = [] if python_is_there else ["--preset release -DTIGON_PYTHON=OFF"]
+    assert (tmp_path / "called").read_text().splitlines() == [*configure, build]
