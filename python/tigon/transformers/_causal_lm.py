@@ -112,8 +112,7 @@ def _forward_without_logits(
                 table.weight, inputs.pop("input_ids"), table.padding_idx
             )
     outputs = model.model(**inputs, **kwargs)
-    kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-    hidden = outputs.last_hidden_state[:, kept, :]
+    hidden = _kept(outputs.last_hidden_state, logits_to_keep, layout)
     if family.logits_divisor is not None:
         hidden = hidden / getattr(config, family.logits_divisor)
 
@@ -152,6 +151,14 @@ def _forward_without_logits(
         output = TigonCausalLMOutputWithPast(**common)
     as_output = config.return_dict if return_dict is None else return_dict
     return output if as_output else output.to_tuple()
+
+
+def _kept(hidden: torch.Tensor, logits_to_keep: int | torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The positions whose logits are asked for, as the installed Transformers understands ``logits_to_keep``."""
+    if hasattr(layout.module, "slice_logits_to_keep"):  # since 5.21, where it may also be a mask or positions per row
+        kept: torch.Tensor = layout.module.slice_logits_to_keep(hidden, logits_to_keep)
+        return kept
+    return hidden[:, slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep, :]
 
 
 def _only_embeds(base: nn.Module, layout: Layout) -> bool:

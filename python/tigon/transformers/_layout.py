@@ -42,7 +42,7 @@ def _refuse(family: Family, found: str, expected: str, switch: str) -> UnknownLa
 
     return UnknownLayoutError(
         f"{family.model_type} in Transformers {transformers.__version__}: {found}, but Tigon expected {expected}. Pass "
-        f"{switch}=False to leave this part as it is, or install a version that Tigon was tested with (5.17): "
+        f"{switch}=False to leave this part as it is, or install a version that Tigon was tested with (5.17, 5.23): "
         "pip install 'transformers==5.17.*'"
     )
 
@@ -54,7 +54,7 @@ def _import(family: Family) -> types.ModuleType:
         if missing.name == "transformers":
             raise ImportError(
                 f"patching {family.model_type} needs Hugging Face Transformers 5, which is not installed: "
-                "pip install 'transformers>=5'"
+                "pip install 'transformers>=5.17'"
             ) from missing
         raise _refuse(family, f"there is no {family.module}", "its classes there", "every switch") from missing
 
@@ -142,6 +142,7 @@ LEADING_ARGUMENTS = (
 _CAUSAL_LM_NAMES = {
     *("model", "last_hidden_state", "isinstance", "int", "slice", "lm_head", "loss_function", "config", "vocab_size"),
     *("CausalLMOutputWithPast", "past_key_values", "hidden_states", "attentions"),
+    "slice_logits_to_keep",  # since Transformers 5.21
 }
 _ROUTER_NAMES = {
     *("output_router_logits", "load_balancing_loss_func", "router_logits", "num_experts", "num_experts_per_tok"),

@@ -38,3 +38,16 @@ def nothing_patched():
     revert_tigon()
     yield
     revert_tigon()
+
+
+@pytest.fixture
+def fresh_checks():
+    """Forgets what was checked before, and afterwards what this test found."""
+    from tigon.transformers import _layout
+
+    checks = (_layout.find, _layout.check_norm, _layout.check_rope, _layout.check_mlp, _layout.check_causal_lm)
+    for check in checks:
+        check.cache_clear()
+    yield
+    for check in checks:
+        check.cache_clear()

@@ -6,6 +6,8 @@ import pytest
 import tigon.transformers as tt
 import torch
 from tiny_models import batch, loss_and_gradients, tiny_model
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.models.llama import modeling_llama
 
 
 @pytest.fixture
@@ -81,6 +83,42 @@ def test_logits_to_keep(pair, keep):
     inputs = batch()
     kept = slice(-keep, None) if isinstance(keep, int) else keep
     assert_same_step(pair, **inputs, logits_to_keep=keep, shift_labels=inputs["labels"][:, kept].contiguous())
+
+
+def slice_logits_to_keep(hidden, logits_to_keep):
+    return hidden[logits_to_keep]
+
+
+@pytest.mark.usefixtures("fresh_checks")
+def test_logits_to_keep_by_the_function_of_transformers(monkeypatch):
+    """Transformers has one since 5.21; here it takes masks alone, of positions of the whole batch."""
+
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        past_key_values=None,
+        inputs_embeds=None,
+        labels=None,
+        use_cache=None,
+        logits_to_keep=0,
+        **kwargs,
+    ):
+        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
+        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(loss=loss, logits=logits)
+
+    monkeypatch.setattr(modeling_llama.LlamaForCausalLM, "forward", forward)
+    monkeypatch.setattr(modeling_llama, "slice_logits_to_keep", slice_logits_to_keep, raising=False)
+    model = tiny_model("llama")
+    patched = copy.deepcopy(model)
+    tt.apply_tigon(patched)
+    inputs = batch()
+    mask = torch.rand(inputs["labels"].shape) < 0.5
+    _, got = assert_same_step((model, patched), **inputs, logits_to_keep=mask, shift_labels=inputs["labels"][mask])
+    assert got.logits is None
 
 
 def test_labels_for_other_positions_are_refused(pair):

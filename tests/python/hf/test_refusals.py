@@ -9,17 +9,6 @@ from tiny_models import tiny_config, tiny_model
 from transformers.models.llama import modeling_llama
 
 
-@pytest.fixture
-def fresh_checks():
-    """Forgets what was checked before, and afterwards what this test found."""
-    checks = (_layout.find, _layout.check_norm, _layout.check_rope, _layout.check_mlp, _layout.check_causal_lm)
-    for check in checks:
-        check.cache_clear()
-    yield
-    for check in checks:
-        check.cache_clear()
-
-
 def refusal(**switches):
     with pytest.raises(tt.UnknownLayoutError) as raised:
         tt.apply_tigon_to_llama(**switches)
