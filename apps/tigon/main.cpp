@@ -48,8 +48,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.formatter(std::make_shared<tigon::app::HelpFormatter>());  // of the commands too
   app.footer(
-      "Start with:  tigon plan --model llama-3.2-1b --fit 24GiB\n             tigon train --data data/austen.txt "
-      "--steps 50\n"
+      "Start with:  tigon plan --model llama-3.2-1b --precision bf16-sr --seq 1024 --fit 24GiB\n"
+      "             tigon train --data data/austen.txt --steps 50\n"
       "             tigon help data                     what to train on\n"
       "             tigon bench ops --ops rmsnorm,fused_linear_cross_entropy --memory\nEvery command has its own "
       "--help.");

@@ -60,14 +60,15 @@ void refuse_unknown_flags(const CLI::App& command, const std::string& name, int 
 void refuse_in(const CLI::App& command, const std::string& above, int words, char** word) {
   const std::string name = above + command.get_name();
   const auto commands = command.get_subcommands([](const CLI::App*) { return true; });
-  if (commands.empty() || words == 0 || **word == '-') return refuse_unknown_flags(command, name, words, word);
+  if (commands.empty() || (words > 0 && **word == '-')) return refuse_unknown_flags(command, name, words, word);
   std::vector<std::string> known;
   std::string list;
   for (const CLI::App* sub : commands) {
-    if (sub->get_name() == *word) return refuse_in(*sub, name + " ", words - 1, word + 1);
+    if (words > 0 && sub->get_name() == *word) return refuse_in(*sub, name + " ", words - 1, word + 1);
     known.push_back(sub->get_name());
     list += (list.empty() ? "" : ", ") + sub->get_name();
   }
+  if (words == 0) refuse("a command is missing", list, "See " + name + " --help.");
   refuse("there is no command '" + std::string(*word) + "'", list,
          suggestion(*word, known) + "See " + name + " --help.");
 }
