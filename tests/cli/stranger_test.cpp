@@ -126,7 +126,6 @@ TEST(Stranger, WhyAFileCannotBeOpenedIsSaid) {
 }
 
 TEST(Stranger, FlagsAndCommandsThatAreNearAreNamed) {
-  expect(tigon(""), 2, {"a command is missing", "train, plan, bench, help"});
   expect(tigon("bench"), 2, {"a command is missing", "ops", "See tigon bench --help"});
   expect(tigon("train --epoch 3"), 2, {"no flag '--epoch'", "Did you mean --epochs?"});
   expect(tigon("train --batch_size=3"), 2, {"no flag '--batch_size'", "See tigon train --help."});

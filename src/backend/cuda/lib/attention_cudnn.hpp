@@ -7,9 +7,9 @@
 // Attention by cuDNN's fused graphs, which use what the chip has beyond our own kernels. cuDNN is opened at run time.
 namespace tigon::cuda {
 
-// What cuDNN makes of a call, by all but its addresses, which are not known when scratch is booked. The same call always
-// gets the same answer. A plan is built when a call is first seen, in measure mode too, because the plan knows the size
-// of its workspace.
+// What cuDNN makes of a call, by all but its addresses, which are not known when scratch is booked. The same call
+// always gets the same answer. A plan is built when a call is first seen, in measure mode too, because the plan knows
+// the size of its workspace.
 struct CudnnAnswer {
   std::string why_not;  // empty where it has a plan
   int64_t workspace = 0;
