@@ -80,19 +80,26 @@ TEST(Plan, EveryBlockIsInTheLowestGap) {
   }
 }
 
-// Loops over tiles and chunks make hundreds of thousands of blocks. In pairs they would take minutes.
-TEST(Plan, ManyBlocksArePackedInSeconds) {
-  Ledger ledger;
-  MeasureArena measure(ledger);
-  const Buffer stays(measure, "stays", 5000, MemoryClass::activations);
-  for (int i = 0; i < 150000; ++i) {
-    const Buffer tile(measure, "tile", 3000, MemoryClass::activations);
-    const Buffer scratch(measure, "scratch", 1000, MemoryClass::workspace);
-  }
-  const auto start = std::chrono::steady_clock::now();
-  const Plan plan = Plan::pack(ledger);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
-  EXPECT_LE(plan.bytes(), plan.lower_bound() + 6 * kRedZone);
+// Loops over tiles and chunks make hundreds of thousands of blocks, and compared in pairs they would take minutes.
+// Four times the blocks must not take anything like sixteen times the time.
+TEST(Plan, TimeToPackDoesNotGrowWithTheSquareOfTheBlocks) {
+  const auto seconds = [](int tiles) {
+    Ledger ledger;
+    MeasureArena measure(ledger);
+    const Buffer stays(measure, "stays", 5000, MemoryClass::activations);
+    for (int i = 0; i < tiles; ++i) {
+      const Buffer tile(measure, "tile", 3000, MemoryClass::activations);
+      const Buffer scratch(measure, "scratch", 1000, MemoryClass::workspace);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const Plan plan = Plan::pack(ledger);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    EXPECT_LE(plan.bytes(), plan.lower_bound() + 6 * kRedZone);
+    return taken.count();
+  };
+  double least = 1e9;  // of several: another program may have taken the core from one
+  for (int i = 0; i < 3; ++i) least = std::min(least, seconds(40000) / seconds(10000));
+  EXPECT_LT(least, 9);
 }
 
 TEST(Plan, ReplayUsesExactlyWhatWasPlanned) {
