@@ -85,6 +85,8 @@ struct OpCase {
   double tolerance = 4.0;
   // What the arithmetic inside may lose whatever the storage type, in units of f32: for ops whose sums are long.
   double arithmetic_tolerance = 0.0;
+  // How often a result is rounded to the storage type: also as the input that an earlier call wrote.
+  int roundings = 1;
   // Size of the terms that cancel in a result; it counts like rms(exact).
   double cancelling = 0.0;
   // The unfused form passes intermediates through the storage type, so that its f32 results are only as exact as that.
