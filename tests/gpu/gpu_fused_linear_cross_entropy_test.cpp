@@ -88,6 +88,10 @@ TEST_F(GpuFusedLinearCrossEntropy, OddSizesAreTheSameLoss) {
     check_on_device(make(shape), DType::bf16, Variant::fused, Layout::packed, kGpu);
     for (const DType dtype : {DType::bf16, DType::f16}) check_repeats_on_device(make(shape), dtype, kGpu);
   }
+  // With all options at once: the bias has a tail as well.
+  for (const bench::OpCase& c : bench::fused_linear_cross_entropy_table().every_option("520x40x32001")) {
+    if (c.flags.starts_with("everything")) check_on_device(c, DType::bf16, Variant::fused, Layout::packed, kGpu);
+  }
 }
 
 // Chunks past the last token that counts are skipped by the device: in a graph of the op's own, and in the caller's.
