@@ -1,14 +1,12 @@
 #pragma once
 
-#include <algorithm>
-
 #include "backend/cuda/lib/gemm.hpp"
 
-// 16-bit products of odd sizes. Where a row of an operand does not begin at, or does not last for, a multiple of 16
-// bytes, cuBLASLt has no kernel that loads vectors: 4096 × 1024 × 32001 takes 15 times as long as 4096 × 1024 × 32000.
-// So rows are padded with zeros, which the sums do not notice. A matrix is copied for that only where it has no padding
-// of its own. A dimension that would have to grow in a matrix across its rows (a weight of V rows, V odd) is cut
-// instead: into the multiple of 8 below, and a tail of at most 7 whose few rows are copied.
+// 16-bit products of odd sizes. cuBLASLt is many times slower where a row of an operand does not begin at a multiple of
+// 16 bytes, or does not end at one. So rows are padded with zeros, which add nothing to the sums. A matrix is copied
+// for that only where it has no padding of its own. Some matrices would need whole rows of padding: a weight of V rows,
+// V odd. There the dimension is cut instead, into the multiple of 8 below it and a tail of at most 7 rows, which are
+// copied.
 namespace tigon::cuda {
 
 inline constexpr int64_t kGranule = 8;  // 16-bit elements in 16 bytes
@@ -37,7 +35,7 @@ struct PaddedMatrix {
   PaddedMatrix(const Context& ctx, const char* name, const Tensor& t, bool padded, bool filled, const Hands& hands)
       : view(t) {
     view.sizes[1] = (t.sizes[1] + kGranule - 1) / kGranule * kGranule;
-    if ((padded || view.sizes[1] == t.sizes[1]) && (t.sizes[0] <= 1 || t.strides[0] % kGranule == 0)) return;
+    if ((padded || view.sizes[1] == t.sizes[1]) && rows_even(view)) return;
     copy = OwnedTensor(ctx, name, t.dtype, {t.sizes[0], view.sizes[1]}, MemoryClass::workspace);
     view = copy.view;
     if (filled) hands.copy(t, view);
