@@ -24,7 +24,7 @@ template <class Args>
 using OpFunction = void (*)(const Context&, const Args&);
 
 // What a device with memory of its own offers besides ops. Streams are those of Context; work is queued and nobody
-// waits, except in allocate, release, synchronize and event_ms. Failures throw Error.
+// waits, except in allocate, release, pin, synchronize and the two that say so. Failures throw Error.
 struct DeviceServices {
   void (*require_device)() = nullptr;  // throws Error (unsupported) where there is no device that could be used
   const char* assumed_name = "";       // what assumed_gpu() stands for
@@ -39,10 +39,16 @@ struct DeviceServices {
   void* (*create_stream)(Device device) = nullptr;
   void (*destroy_stream)(Device device, void* stream) noexcept = nullptr;
 
-  void* (*create_event)(Device device) = nullptr;
+  void* (*create_event)(Device device, bool timed) = nullptr;
   void (*destroy_event)(Device device, void* event) noexcept = nullptr;
   void (*record_event)(const Context& ctx, void* event) = nullptr;
-  double (*event_ms)(Device device, void* from, void* to) = nullptr;  // waits for `to`
+  void (*wait_event)(const Context& ctx, void* event) = nullptr;      // what is queued on ctx.stream after it waits
+  void (*synchronize_event)(Device device, void* event) = nullptr;    // the host waits
+  double (*event_ms)(Device device, void* from, void* to) = nullptr;  // of timed ones; waits for `to`
+
+  void (*pin)(Device device, void* data, int64_t bytes) = nullptr;  // host memory that copies reach without a detour
+  void (*unpin)(Device device, void* data) noexcept = nullptr;
+  void (*host_task)(const Context& ctx, void (*run)(void*), void* argument) = nullptr;  // in the stream's order
 
   void (*begin_capture)(const Context& ctx) = nullptr;
   void* (*end_capture)(const Context& ctx) = nullptr;  // the graph, ready to launch

@@ -1,5 +1,7 @@
 #include "tigon/ops/device_memory.hpp"
 
+#include <memory>
+
 #include "ops/route.hpp"
 #include "tigon/core/error.hpp"
 
@@ -32,6 +34,14 @@ DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr) services(device_).release(device_, data_);
 }
 
+Pinned::Pinned(Device device, void* data, int64_t bytes) : device_(device), data_(bytes > 0 ? data : nullptr) {
+  if (data_ != nullptr) services(device).pin(device, data, bytes);
+}
+
+Pinned::~Pinned() {
+  if (data_ != nullptr) services(device_).unpin(device_, data_);
+}
+
 std::string assumed_gpu_name() { return ops::backend_for(assumed_gpu(), DType::f32).services->assumed_name; }
 
 int64_t device_bytes_in_use(Device device) { return services(device).bytes_in_use(device); }
@@ -54,17 +64,32 @@ void device_fill(const Context& ctx, void* data, uint8_t value, int64_t bytes) {
 
 void synchronize(const Context& ctx) { services(ctx.device).synchronize(ctx); }
 
+void host_task(const Context& ctx, std::function<void()> task) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(task));
+  const auto run = [](void* argument) {
+    const std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(argument));
+    (*mine)();
+  };
+  services(ctx.device).host_task(ctx, run, owned.get());
+  (void)owned.release();  // the task frees itself
+}
+
 DeviceStream::DeviceStream(Device device) : device_(device), stream_(services(device).create_stream(device)) {}
 
 DeviceStream::~DeviceStream() { services(device_).destroy_stream(device_, stream_); }
 
-DeviceEvent::DeviceEvent(Device device) : device_(device), event_(services(device).create_event(device)) {}
+DeviceEvent::DeviceEvent(Device device, bool timed)
+    : device_(device), event_(services(device).create_event(device, timed)) {}
 
 DeviceEvent::~DeviceEvent() {
   if (event_ != nullptr) services(device_).destroy_event(device_, event_);
 }
 
 void DeviceEvent::record(const Context& ctx) { services(device_).record_event(ctx, event_); }
+
+void DeviceEvent::wait(const Context& ctx) const { services(device_).wait_event(ctx, event_); }
+
+void DeviceEvent::synchronize() const { services(device_).synchronize_event(device_, event_); }
 
 double DeviceEvent::ms_until(const DeviceEvent& later) const {
   return services(device_).event_ms(device_, event_, later.event_);

@@ -31,6 +31,20 @@ class DeviceMemory {
   int64_t bytes_ = 0;
 };
 
+// Pins host memory that somebody else owns, such as HostMemory, for as long as it lives: copies to and from the device
+// run at full speed there, while the host goes on. A system that cannot pin so much is an Error (out_of_memory).
+class Pinned {
+ public:
+  Pinned(Device device, void* data, int64_t bytes);
+  ~Pinned();
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+ private:
+  Device device_;
+  void* data_;
+};
+
 // What of the device's memory anybody holds: this process, its libraries and contexts, other processes.
 int64_t device_bytes_in_use(Device device);
 
@@ -55,6 +69,9 @@ void device_copy(const Context& ctx, void* to, const void* from, int64_t bytes);
 void device_fill(const Context& ctx, void* data, uint8_t value, int64_t bytes);
 // Waits until everything queued on ctx.stream is done.
 void synchronize(const Context& ctx);
+// Runs `task` on a thread of the host when everything queued on ctx.stream before it is done; what is queued after it
+// waits for it. It must not throw, and must not use the device.
+void host_task(const Context& ctx, std::function<void()> task);
 
 // A queue of its own, for Context::stream.
 class DeviceStream {
@@ -70,16 +87,20 @@ class DeviceStream {
   void* stream_;
 };
 
-// A moment in a stream.
+// A moment in a stream. One that is not timed costs less.
 class DeviceEvent {
  public:
-  explicit DeviceEvent(Device device);
+  explicit DeviceEvent(Device device, bool timed = true);
   ~DeviceEvent();
   DeviceEvent(DeviceEvent&& other) noexcept : device_(other.device_), event_(std::exchange(other.event_, nullptr)) {}
   DeviceEvent& operator=(DeviceEvent&&) = delete;
 
   void record(const Context& ctx);
-  // Milliseconds from this moment to a later one, which it waits for.
+  // What is queued on ctx.stream from now on waits for this moment.
+  void wait(const Context& ctx) const;
+  // The host waits for it.
+  void synchronize() const;
+  // Milliseconds from this moment to a later one, which it waits for. Both must be timed.
   double ms_until(const DeviceEvent& later) const;
 
  private:

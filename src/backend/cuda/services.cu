@@ -77,10 +77,10 @@ void* create_stream(Device device) {
 
 void destroy_stream(Device, void* stream) noexcept { (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
 
-void* create_event(Device device) {
+void* create_event(Device device, bool timed) {
   const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
-  check(cudaEventCreate(&event), "event");
+  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "event");
   return event;
 }
 
@@ -91,12 +91,41 @@ void record_event(const Context& ctx, void* event) {
   check(cudaEventRecord(static_cast<cudaEvent_t>(event), stream_of(ctx)), "event");
 }
 
+void wait_event(const Context& ctx, void* event) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaStreamWaitEvent(stream_of(ctx), static_cast<cudaEvent_t>(event), 0), "event");
+}
+
+void synchronize_event(Device device, void* event) {
+  const DeviceGuard guard(device);
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "event");
+}
+
 double event_ms(Device device, void* from, void* to) {
   const DeviceGuard guard(device);
   check(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "event");
   float ms = 0;
   check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)), "event");
   return ms;
+}
+
+void pin(Device device, void* data, int64_t bytes) {
+  const DeviceGuard guard(device);
+  const cudaError_t status = cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable);
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();
+  throw Error(ErrorCode::out_of_memory,
+              {.where = "pinned memory",
+               .what = "the system refused to pin " + std::to_string(bytes) + " bytes of host memory",
+               .got = cudaGetErrorString(status),
+               .fix = "Keep less on the host, or raise the limit of locked memory (ulimit -l)."});
+}
+
+void unpin(Device, void* data) noexcept { (void)cudaHostUnregister(data); }
+
+void host_task(const Context& ctx, void (*run)(void*), void* argument) {
+  const DeviceGuard guard(ctx.device);
+  check(cudaLaunchHostFunc(stream_of(ctx), run, argument), "host task");
 }
 
 void begin_capture(const Context& ctx) {
@@ -153,7 +182,12 @@ const DeviceServices& services() {
       .create_event = create_event,
       .destroy_event = destroy_event,
       .record_event = record_event,
+      .wait_event = wait_event,
+      .synchronize_event = synchronize_event,
       .event_ms = event_ms,
+      .pin = pin,
+      .unpin = unpin,
+      .host_task = host_task,
       .begin_capture = begin_capture,
       .end_capture = end_capture,
       .launch_graph = launch_graph,
