@@ -12,22 +12,10 @@
 
 namespace tigon::app {
 
-namespace {
-
-// The MLP is three stages, or one with tiles: a name that belongs to the other form would change nothing.
-StageMask recompute_stages(const std::string& text, bool tiled) {
-  const StageMask mask = recompute_from_string(text);
-  const bool named = text != "none" && text != "selective" && text != "block";
-  const StageMask parts = stage_bit(StageId::gate_up) | stage_bit(StageId::activation) | stage_bit(StageId::down);
-  if (!named || (mask & (tiled ? parts : stage_bit(StageId::mlp))) == 0) return mask;
-  throw Error(ErrorCode::invalid_argument,
-              {.where = "--recompute",
-               .what = tiled ? "with --mlp-tile the MLP is one stage" : "without --mlp-tile the MLP is three stages",
-               .expected = tiled ? "mlp" : "some of gate_up, activation, down",
-               .got = "'" + text + "'"});
+CLI::Option* add_word(CLI::App& command, const std::string& name, const std::string& help, const std::string& shown,
+                      const std::function<void(const std::string&)>& read) {
+  return command.add_option_function<std::string>(name, read, help)->default_str(shown);
 }
-
-}  // namespace
 
 void ModelFlags::add_to(CLI::App& command) {
   std::string known;
@@ -36,76 +24,59 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "A Hugging Face folder with a config.json, or a built-in shape: " + known)
       ->type_name("MODEL")
       ->capture_default_str();
-  command.add_option("--device", device, "cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
-  command.add_option("--batch", batch, "Sequences per micro-batch")
+  add_word(command, "--device", "cpu, cuda or cuda:N", to_string(train.device), [this](const std::string& text) {
+    train.device = device_from_string(text);
+  })->type_name("DEVICE");
+  command.add_option("--batch", train.batch, "Sequences per micro-batch")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command.add_option("--seq", seq, "Tokens per sequence")
+  command.add_option("--seq", train.seq, "Tokens per sequence")
       ->check(CLI::Range(int64_t{1}, kLongestSequence))
       ->capture_default_str();
-  command.add_option("--accumulate", accumulate, "Micro-batches per step; their gradients add up to the large batch's")
+  command
+      .add_option("--accumulate", train.accumulate,
+                  "Micro-batches per step; their gradients add up to the large batch's")
       ->check(CLI::Range(int64_t{1}, kMostMicroBatches))
       ->capture_default_str();
-  command
-      .add_option(
-          "--precision", precision,
-          "fp32; bf16 (f32 master, m, v: 16 bytes a parameter); bf16-sr (all bf16, stochastic rounding: 8 bytes); "
-          "fp16 (as bf16, with a dynamic loss scale)")
-      ->check(CLI::IsMember(precision_names()))
-      ->capture_default_str();
-  command.add_option("--clip", clip, "The largest norm of the gradient; 0: any")->capture_default_str();
+  add_word(command, "--precision",
+           "fp32; bf16 (f32 master, m, v: 16 bytes a parameter); bf16-sr (all bf16, stochastic rounding: 8 bytes); "
+           "fp16 (as bf16, with a dynamic loss scale)",
+           train.precision.name, [this](const std::string& text) { train.precision = precision_from_string(text); })
+      ->check(CLI::IsMember(precision_names()));
+  command.add_option("--clip", train.clip, "The largest norm of the gradient; 0: any")->capture_default_str();
   command.add_flag(
-      "--nondeterministic", nondeterministic,
+      "!--nondeterministic", train.deterministic,
       "Allow attention gradients that differ in their last bits from run to run where that is faster (GPU)");
-  command.add_option("--threads", threads, "CPU threads, 0 for all; results do not depend on it")
+  command.add_option("--threads", train.threads, "CPU threads, 0 for all; results do not depend on it")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();
   command.option_defaults()->group("Memory");
-  command
-      .add_option(
-          "--recompute", recompute,
-          "What forward drops and backward makes again: none; selective (whatever costs no product); block (all "
-          "but each layer's input, as gradient checkpointing does); or stages by name, such as norm1,activation")
-      ->type_name("WHAT")
-      ->capture_default_str();
-  command
-      .add_option("--fused", fused,
-                  "Which ops run fused: all, none, or some of rope,swiglu,rmsnorm,flce. The others run as the chain of "
-                  "steps of an eager framework, to compare with")
-      ->type_name("OPS")
-      ->capture_default_str();
-  command.add_option("--mlp-tile", mlp_tile, "Run the MLP on so many tokens at a time; 0: all at once")
+  add_word(command, "--recompute",
+           "What forward drops and backward makes again: none; selective (whatever costs no product); block (all "
+           "but each layer's input, as gradient checkpointing does); or stages by name, such as norm1,activation",
+           recompute_to_string(train.memory.recompute),
+           [this](const std::string& text) { train.memory.recompute = recompute_from_string(text); })
+      ->type_name("WHAT");
+  add_word(command, "--fused",
+           "Which ops run fused: all, none, or some of rope,swiglu,rmsnorm,flce. The others run as the chain of "
+           "steps of an eager framework, to compare with",
+           fused_to_string(train.fused), [this](const std::string& text) { train.fused = fused_from_string(text); })
+      ->type_name("OPS");
+  command.add_option("--mlp-tile", train.memory.mlp_tile, "Run the MLP on so many tokens at a time; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
-  CLI::Option* chunk_option =
-      command.add_option("--chunk", chunk, "Tokens per chunk of the fused loss; 0: by the size of the logits")
-          ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-          ->capture_default_str();
-  command.add_flag("--liger-chunk", liger_chunk, "Chunks by Liger's rule")->excludes(chunk_option);
-  command.add_flag("--lean-loss", lean_loss,
+  CLI::Option* chunk_option = command
+                                  .add_option("--chunk", train.memory.chunk.tokens,
+                                              "Tokens per chunk of the fused loss; 0: by the size of the logits")
+                                  ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+                                  ->capture_default_str();
+  command.add_flag("--liger-chunk", train.memory.chunk.liger, "Chunks by Liger's rule")->excludes(chunk_option);
+  command.add_flag("--lean-loss", train.memory.chunk.lean,
                    "The fused loss in panels of the vocabulary: least memory, a fourth product (GPU)");
   command.add_flag(
-      "--update-early", update_early,
+      "--update-early", train.memory.update_early,
       "Update each layer as soon as its gradient is complete: one layer's gradients exist at a time. Needs "
       "--clip 0 and --accumulate 1, and not fp16");
-}
-
-TrainConfig ModelFlags::train_config() const {
-  TrainConfig train;
-  train.device = device_from_string(device);
-  train.threads = threads;
-  train.batch = batch;
-  train.seq = seq;
-  train.accumulate = accumulate;
-  train.precision = precision_from_string(precision);
-  train.memory = {.recompute = recompute_stages(recompute, mlp_tile > 0),
-                  .mlp_tile = mlp_tile,
-                  .chunk = {.tokens = chunk, .liger = liger_chunk, .lean = lean_loss},
-                  .update_early = update_early};
-  train.clip = clip;
-  train.fused = fused_from_string(fused);
-  train.deterministic = !nondeterministic;
-  return train;
 }
 
 std::filesystem::path ModelFlags::folder() const {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "tigon/train/planner.hpp"
@@ -11,22 +12,17 @@ namespace tigon::app {
 // What plan and train share: the model, the shape of a step, and where its bytes go.
 struct ModelFlags {
   std::string model = "llama-bytes-6m";
-  std::string device = "cpu";
-  std::string precision = "fp32";
-  std::string recompute = "none";
-  std::string fused = "all";
-  int64_t batch = 8, seq = 256, accumulate = 1;
-  int64_t mlp_tile = 0, chunk = 0;
-  bool lean_loss = false, liger_chunk = false, update_early = false, nondeterministic = false;
-  double clip = 1.0;
-  int threads = 0;
+  TrainConfig train;  // every flag of a step is bound to it
 
   void add_to(CLI::App& command);
-  TrainConfig train_config() const;
   // The folder where the model is one, else empty.
   std::filesystem::path folder() const;
   ModelConfig model_config() const;
 };
+
+// A flag whose word `read` puts where it belongs. `shown` is the default in the help.
+CLI::Option* add_word(CLI::App& command, const std::string& name, const std::string& help, const std::string& shown,
+                      const std::function<void(const std::string&)>& read);
 
 // "24GiB", "24 gib", "24G", which is the same, "512MB", "1000000".
 int64_t bytes_from_string(const std::string& text);

@@ -96,7 +96,7 @@ MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& paramete
 
 void run(const Flags& flags) {
   const ModelConfig model = flags.model.model_config();
-  TrainConfig train = flags.model.train_config();
+  TrainConfig train = flags.model.train;
   const int64_t budget = flags.fit.empty() ? 0 : bytes_from_string(flags.fit);
   const ParameterList parameters(model);
   const int64_t count = parameters.elements();
@@ -110,7 +110,7 @@ void run(const Flags& flags) {
   fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens, {}\n\n", train.batch, train.seq,
              train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "", train.precision.name,
              recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
-             flags.model.device);
+             to_string(flags.model.train.device));
   fmt::print("{}", plan_table(plan));
   fmt::print("\nAlive at the peak, all layers together:\n");
   int shown = 0;

@@ -78,7 +78,7 @@ double measured_gemm_rate(const TrainConfig& train) try {
 // 0, or what the signal that stopped the run makes of it.
 int run(const TrainFlags& flags) {
   const ModelConfig model = flags.model.model_config();
-  const TrainConfig train = flags.train_config();
+  const TrainConfig& train = flags.model.train;
   const RunOptions options = flags.run_options();
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);

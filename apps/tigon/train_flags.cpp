@@ -54,7 +54,7 @@ void TrainFlags::add_data(CLI::App& command) {
       .add_option("--ignore-token", run_.ignored_token,
                   "Labels equal to this token of the vocabulary do not count (padding); negative: all count")
       ->type_name("TOKEN");
-  command.add_flag("--sequential", sequential_, "Take the data in order, without shuffling");
+  command.add_flag("!--sequential", run_.shuffle, "Take the data in order, without shuffling");
   CLI::Option* eval_data =
       command.add_option("--eval-data", run_.eval_data, "Evaluate on this file")->type_name("FILE")->check(readable);
   command
@@ -71,39 +71,46 @@ void TrainFlags::add_data(CLI::App& command) {
 }
 
 void TrainFlags::add_training(CLI::App& command) {
+  TrainConfig& train = model.train;
   command.option_defaults()->group("Training");
-  CLI::Option* steps = command.add_option("--steps", train_.steps, "Steps in all")
+  CLI::Option* steps = command.add_option("--steps", train.steps, "Steps in all")
                            ->check(CLI::Range(int64_t{0}, kMost))
                            ->capture_default_str();
   command.add_option("--epochs", run_.epochs, "Or: how often to take the data")
       ->check(CLI::Range(1e-6, 1e6))
       ->excludes(steps);
-  command.add_option("--lr", train_.optimizer.lr, "Peak learning rate")->capture_default_str();
-  command.add_option("--schedule", schedule_, "How it falls after the warm-up")
-      ->check(CLI::IsMember({"cosine", "linear", "constant"}))
-      ->capture_default_str();
-  command.add_option("--warmup", train_.schedule.warmup, "Steps over which it rises")
+  command.add_option("--lr", train.optimizer.lr, "Peak learning rate")->capture_default_str();
+  add_word(command, "--schedule", "How it falls after the warm-up", "cosine", [&train](const std::string& text) {
+    train.schedule.decay = decay_from_string(text);
+  })->check(CLI::IsMember({"cosine", "linear", "constant"}));
+  command.add_option("--warmup", train.schedule.warmup, "Steps over which it rises")
       ->check(CLI::Range(int64_t{0}, kMost))
       ->capture_default_str();
-  command.add_option("--lr-floor", train_.schedule.floor, "Where it ends, as a share of the peak")
+  command.add_option("--lr-floor", train.schedule.floor, "Where it ends, as a share of the peak")
       ->capture_default_str();
-  command.add_option("--weight-decay", train_.optimizer.weight_decay, "Of matrices; norms and biases have none")
+  command.add_option("--weight-decay", train.optimizer.weight_decay, "Of matrices; norms and biases have none")
       ->capture_default_str();
-  command.add_option("--beta1", train_.optimizer.beta1, "AdamW's")->capture_default_str();
-  command.add_option("--beta2", train_.optimizer.beta2, "AdamW's")->capture_default_str();
-  command.add_option("--eps", train_.optimizer.eps, "AdamW's")->capture_default_str();
-  command.add_option("--seed", train_.seed, "Of weights, order of the data and stochastic rounding")
+  command.add_option("--beta1", train.optimizer.beta1, "AdamW's")->capture_default_str();
+  command.add_option("--beta2", train.optimizer.beta2, "AdamW's")->capture_default_str();
+  command.add_option("--eps", train.optimizer.eps, "AdamW's")->capture_default_str();
+  command.add_option("--seed", train.seed, "Of weights, order of the data and stochastic rounding")
       ->check(CLI::Range(uint64_t{0}, UINT64_MAX - 1))  // what is too large reads as UINT64_MAX
       ->capture_default_str();
-  command.add_option("--loss-scale-power", loss_scale_power_, "fp16: the loss scale begins at 2 to this power")
-      ->check(CLI::Range(0, 40))
-      ->capture_default_str();
-  command.add_option("--loss-scale-window", loss_scale_window_, "fp16: it doubles after so many good steps")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
-  command.add_option("--loss-scale-hysteresis", loss_scale_hysteresis_, "fp16: it halves after so many overflows")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
+  // After --precision, which sets the rule that these change. Without a dynamic scale they say nothing.
+  const auto loss_scale = [&](const char* name, const char* help, const char* shown, auto change) {
+    return add_word(command, name, help, shown, [&train, change](const std::string& text) {
+      if (train.precision.loss_scale.dynamic) change(train.precision.loss_scale, std::stoll(text));
+    });
+  };
+  loss_scale("--loss-scale-power", "fp16: the loss scale begins at 2 to this power", "16",
+             [](LossScaleRule& rule, int64_t power) { rule.initial = std::exp2(power); })
+      ->check(CLI::Range(0, 40));
+  loss_scale("--loss-scale-window", "fp16: it doubles after so many good steps", "1000",
+             [](LossScaleRule& rule, int64_t steps) { rule.window = steps; })
+      ->check(CLI::Range(1, 1 << 30));
+  loss_scale("--loss-scale-hysteresis", "fp16: it halves after so many overflows", "1",
+             [](LossScaleRule& rule, int64_t steps) { rule.hysteresis = steps; })
+      ->check(CLI::Range(1, 1 << 30));
 }
 
 void TrainFlags::add_results(CLI::App& command) {
@@ -143,26 +150,9 @@ void TrainFlags::add_results(CLI::App& command) {
                    "Measure the machine's GEMM rate first and show each step's share of it (the default)");
 }
 
-TrainConfig TrainFlags::train_config() const {
-  TrainConfig train = model.train_config();
-  train.steps = train_.steps;
-  train.seed = train_.seed;
-  train.optimizer = train_.optimizer;
-  train.schedule = train_.schedule;
-  train.schedule.decay = decay_from_string(schedule_);
-  if (train.precision.loss_scale.dynamic) {
-    train.precision.loss_scale = {.dynamic = true,
-                                  .initial = std::exp2(loss_scale_power_),
-                                  .window = loss_scale_window_,
-                                  .hysteresis = loss_scale_hysteresis_};
-  }
-  return train;
-}
-
 RunOptions TrainFlags::run_options() const {
   RunOptions options = run_;
   options.model_folder = model.folder();
-  options.shuffle = !sequential_;
   return options;
 }
 

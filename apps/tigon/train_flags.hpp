@@ -15,7 +15,6 @@ struct TrainFlags {
   bool ceiling = true;
 
   void add_to(CLI::App& command);
-  TrainConfig train_config() const;
   RunOptions run_options() const;
 
  private:
@@ -24,11 +23,6 @@ struct TrainFlags {
   void add_results(CLI::App& command);
 
   RunOptions run_;
-  TrainConfig train_;
-  std::string schedule_ = "cosine";
-  double loss_scale_power_ = 16;
-  int64_t loss_scale_window_ = 1000, loss_scale_hysteresis_ = 1;
-  bool sequential_ = false;
 };
 
 }  // namespace tigon::app

@@ -12,6 +12,7 @@ namespace tigon {
 namespace {
 
 constexpr StageMask kSelective = stage_bit(StageId::norm1) | stage_bit(StageId::norm2) | stage_bit(StageId::activation);
+constexpr StageMask kMlpParts = stage_bit(StageId::gate_up) | stage_bit(StageId::activation) | stage_bit(StageId::down);
 constexpr StageMask kBlock = (StageMask{1} << kStageCount) - 1;
 
 // Calls f for each name between commas.
@@ -33,6 +34,19 @@ constexpr Switch kSwitches[] = {{"rope", &FusedOps::rope},
                                 {"swiglu", &FusedOps::swiglu},
                                 {"rmsnorm", &FusedOps::rmsnorm},
                                 {"flce", &FusedOps::flce}};
+
+// The MLP is three stages, or one with tiles: a name that belongs to the other form would change nothing.
+void check_stages(const MemoryPolicy& memory) {
+  const std::string text = recompute_to_string(memory.recompute);
+  const bool tiled = memory.mlp_tile > 0, named = text != "none" && text != "selective" && text != "block";
+  const StageMask other = tiled ? kMlpParts : stage_bit(StageId::mlp);
+  if (!named || (memory.recompute & other) == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              {.where = "--recompute",
+               .what = tiled ? "with --mlp-tile the MLP is one stage" : "without --mlp-tile the MLP is three stages",
+               .expected = tiled ? "mlp" : "some of gate_up, activation, down",
+               .got = "'" + text + "'"});
+}
 
 }  // namespace
 
@@ -130,6 +144,7 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                  .expected = "no clipping, one micro-batch, and no dynamic loss scale",
                  .fix = "Add --clip 0 --accumulate 1, and use another precision than fp16."});
   }
+  check_stages(train.memory);
   const int64_t longest = model.longest_sequence();
   if (train.seq > longest) {
     throw Error(ErrorCode::unsupported,
