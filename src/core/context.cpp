@@ -26,7 +26,7 @@ Buffer Context::take(std::string_view name, int64_t bytes, MemoryClass memory_cl
                  .what = "this op needs " + std::to_string(bytes) + " bytes of scratch and the context has no memory",
                  .fix = "Set Context::memory (for example to a HeapArena), or pass scratch through the C ABI."});
   }
-  return Buffer(*memory, name, bytes, memory_class);
+  return Buffer(*memory, name, bytes, books_as.value_or(memory_class));
 }
 
 OwnedTensor::OwnedTensor(const Context& ctx, std::string_view name, DType dtype, std::span<const int64_t> sizes,

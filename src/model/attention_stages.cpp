@@ -1,7 +1,6 @@
 // qkv and rotation, attention, and the projection of its result.
 #include "model/stages.hpp"
 #include "tigon/ops/attention.hpp"
-#include "tigon/ops/linear.hpp"
 #include "tigon/ops/rmsnorm.hpp"
 
 namespace tigon {
@@ -10,37 +9,27 @@ namespace {
 
 void qkv_forward(const BlockRun& run) {
   BlockValues& v = run.values;
-  ops::linear_forward(run.ctx, {.x = v[Slot::normed1],
-                                .weight = run.w(BlockWeight::qkv),
-                                .bias = run.w(BlockWeight::qkv_bias),
-                                .y = v[Slot::qkv]});
+  project_forward(run, BlockWeight::qkv, v[Slot::normed1], v[Slot::qkv]);
   rotate(run, packed_heads(run.shape, v[Slot::qkv]), false);
 }
 
 void qkv_backward(const BlockRun& run) {
   BlockValues& v = run.values;
   rotate(run, packed_heads(run.shape, v.d(Slot::qkv)), true);
-  const Gradient weight = run.gradients->gradient(BlockWeight::qkv);
-  const bool bias = run.w(BlockWeight::qkv_bias).present();
-  ops::linear_backward(run.ctx, {.dy = v.d(Slot::qkv),
-                                 .x = v[Slot::normed1],
-                                 .weight = run.w(BlockWeight::qkv),
-                                 .dx = run.make_grad(Slot::normed1),
-                                 .dweight = weight.tensor,
-                                 .dbias = bias ? run.gradients->gradient(BlockWeight::qkv_bias).tensor : Tensor{},
-                                 .accumulate_dweight = weight.accumulate});
+  const Tensor dnormed = run.make_grad(Slot::normed1);
+  project_backward(run, BlockWeight::qkv, {.dy = v.d(Slot::qkv), .x = v[Slot::normed1], .dx = dnormed});
 }
 
 // Qwen3: the norm of each head wants q and k without gaps, so they are products of their own, by rows of one weight.
 struct Projection {
   Slot raw, out, rstd, tape;
   BlockWeight norm;
-  int64_t begin, end;
+  Rows rows;
 };
+Rows v_rows(const ModelConfig& c) { return {c.q_width() + c.kv_width(), c.qkv_width()}; }
 std::array<Projection, 2> normed_projections(const ModelConfig& c) {
-  return {{{Slot::q_raw, Slot::q, Slot::q_rstd, Slot::q_tape, BlockWeight::q_norm, 0, c.q_width()},
-           {Slot::k_raw, Slot::k, Slot::k_rstd, Slot::k_tape, BlockWeight::k_norm, c.q_width(),
-            c.q_width() + c.kv_width()}}};
+  return {{{Slot::q_raw, Slot::q, Slot::q_rstd, Slot::q_tape, BlockWeight::q_norm, {0, c.q_width()}},
+           {Slot::k_raw, Slot::k, Slot::k_rstd, Slot::k_tape, BlockWeight::k_norm, {c.q_width(), v_rows(c).begin}}}};
 }
 
 // [T, heads·D] as [T·heads, D].
@@ -49,9 +38,8 @@ Tensor by_heads(const Tensor& t, int64_t dim) { return t.reshape({t.elements() /
 void qkv_normed_forward(const BlockRun& run) {
   const ModelConfig& c = run.shape.config;
   BlockValues& v = run.values;
-  const Tensor& weight = run.w(BlockWeight::qkv);
   for (const Projection& p : normed_projections(c)) {
-    ops::linear_forward(run.ctx, {.x = v[Slot::normed1], .weight = weight.slice(0, p.begin, p.end), .y = v[p.raw]});
+    project_forward(run, BlockWeight::qkv, v[Slot::normed1], v[p.raw], p.rows);
     norm_forward(run, p.tape,
                  {.x = by_heads(v[p.raw], c.head_dim),
                   .weight = run.w(p.norm),
@@ -61,8 +49,7 @@ void qkv_normed_forward(const BlockRun& run) {
                   .offset = c.norm_offset,
                   .casting = c.norm_casting});
   }
-  const Tensor v_weight = weight.slice(0, c.q_width() + c.kv_width(), c.qkv_width());
-  ops::linear_forward(run.ctx, {.x = v[Slot::normed1], .weight = v_weight, .y = v[Slot::v]});
+  project_forward(run, BlockWeight::qkv, v[Slot::normed1], v[Slot::v], v_rows(c));
   rotate(run, separate_heads(run.shape, v[Slot::q], v[Slot::k], v[Slot::v]), false);
 }
 
@@ -73,14 +60,10 @@ void qkv_normed_backward(const BlockRun& run) {
   const Gradient weight = run.gradients->gradient(BlockWeight::qkv);
   const Tensor dnormed = run.make_grad(Slot::normed1);
   bool add = false;
-  const auto project = [&](const Tensor& dy, int64_t begin, int64_t end) {
-    ops::linear_backward(run.ctx, {.dy = dy,
-                                   .x = v[Slot::normed1],
-                                   .weight = run.w(BlockWeight::qkv).slice(0, begin, end),
-                                   .dx = dnormed,
-                                   .dweight = weight.tensor.slice(0, begin, end),
-                                   .accumulate_dx = add,
-                                   .accumulate_dweight = weight.accumulate});
+  const auto project = [&](const Tensor& dy, Rows rows) {
+    project_backward(
+        run, BlockWeight::qkv,
+        {.dy = dy, .x = v[Slot::normed1], .dx = dnormed, .rows = rows, .accumulate_dx = add, .dweight = weight});
     add = true;
   };
   for (const Projection& p : normed_projections(c)) {
@@ -96,9 +79,9 @@ void qkv_normed_backward(const BlockRun& run) {
                    .offset = c.norm_offset,
                    .casting = c.norm_casting,
                    .accumulate_dweight = norm.accumulate});
-    project(v.d(p.out), p.begin, p.end);
+    project(v.d(p.out), p.rows);
   }
-  project(v.d(Slot::v), c.q_width() + c.kv_width(), c.qkv_width());
+  project(v.d(Slot::v), v_rows(c));
 }
 
 HeadViews heads_of(const BlockRun& run) {
@@ -140,20 +123,14 @@ void attention_backward(const BlockRun& run) {
 }
 
 void o_proj_forward(const BlockRun& run) {
-  BlockValues& v = run.values;
-  ops::linear_forward(run.ctx, {.x = v[Slot::attn], .weight = run.w(BlockWeight::o), .y = v[Slot::attn_out]});
+  project_forward(run, BlockWeight::o, run.values[Slot::attn], run.values[Slot::attn_out]);
 }
 
 void o_proj_backward(const BlockRun& run) {
   BlockValues& v = run.values;
-  const Gradient weight = run.gradients->gradient(BlockWeight::o);
+  const Tensor dattn = run.make_grad(Slot::attn);
   // The gradient of attn_out is that of the stream it was added to.
-  ops::linear_backward(run.ctx, {.dy = v.d(Slot::mid),
-                                 .x = v[Slot::attn],
-                                 .weight = run.w(BlockWeight::o),
-                                 .dx = run.make_grad(Slot::attn),
-                                 .dweight = weight.tensor,
-                                 .accumulate_dweight = weight.accumulate});
+  project_backward(run, BlockWeight::o, {.dy = v.d(Slot::mid), .x = v[Slot::attn], .dx = dattn});
 }
 
 }  // namespace
@@ -163,7 +140,6 @@ Stage qkv_stage() {
           .reads = {Slot::normed1},
           .writes = {Slot::qkv},
           .backward_reads = {Slot::normed1},
-          .backward_uses = {},
           .grad_reads = {Slot::qkv},
           .forward = qkv_forward,
           .backward = qkv_backward};
@@ -174,7 +150,6 @@ Stage qkv_normed_stage(const BlockShape& shape) {
               .reads = {Slot::normed1},
               .writes = {Slot::q, Slot::k, Slot::v, Slot::q_raw, Slot::k_raw, Slot::q_rstd, Slot::k_rstd},
               .backward_reads = {Slot::normed1, Slot::q_raw, Slot::k_raw, Slot::q_rstd, Slot::k_rstd},
-              .backward_uses = {},
               .grad_reads = {Slot::q, Slot::k, Slot::v},
               .forward = qkv_normed_forward,
               .backward = qkv_normed_backward};
@@ -191,7 +166,6 @@ Stage attention_stage(bool separate) {
           .reads = inputs,
           .writes = {Slot::attn, Slot::lse},
           .backward_reads = inputs | SlotSet{Slot::attn, Slot::lse},
-          .backward_uses = {},
           .grad_reads = {Slot::attn},
           .forward = attention_forward,
           .backward = attention_backward};
@@ -202,7 +176,6 @@ Stage o_proj_stage() {
           .reads = {Slot::attn},
           .writes = {Slot::attn_out},
           .backward_reads = {Slot::attn},
-          .backward_uses = {},
           .grad_reads = {Slot::mid},
           .forward = o_proj_forward,
           .backward = o_proj_backward};

@@ -4,15 +4,16 @@
 #include <algorithm>
 
 #include "tigon/core/error.hpp"
+#include "tigon/core/scope.hpp"
 
 namespace tigon {
 
 namespace {
 
 constexpr std::array<std::string_view, kSlotCount> kSlotNames = {
-    "x",      "normed1", "rstd1",      "qkv",    "q",        "k",          "v",       "q_raw", "k_raw",
-    "q_rstd", "k_rstd",  "attn",       "lse",    "attn_out", "mid",        "normed2", "rstd2", "gate_up",
-    "act",    "out",     "norm1_tape", "q_tape", "k_tape",   "norm2_tape", "act_tape"};
+    "in_mid", "in_out",  "x",      "normed1", "rstd1",      "qkv",    "q",        "k",          "v",
+    "q_raw",  "k_raw",   "q_rstd", "k_rstd",  "attn",       "lse",    "attn_out", "mid",        "normed2",
+    "rstd2",  "gate_up", "act",    "out",     "norm1_tape", "q_tape", "k_tape",   "norm2_tape", "act_tape"};
 constexpr std::array<std::string_view, kStageCount> kStageNames = {
     "norm1", "qkv", "attention", "o_proj", "norm2", "gate_up", "activation", "down", "mlp"};
 
@@ -45,12 +46,6 @@ StageId stage_from_string(std::string_view name) {
   throw Error(
       ErrorCode::invalid_argument,
       {.where = "stage", .what = "a block has no such stage", .expected = known, .got = "'" + std::string(name) + "'"});
-}
-
-void StreamEnd::release() const {
-  if (values == nullptr) return;
-  (*values)[Slot::out].reset();
-  if (!keeps_mid) (*values)[Slot::mid].reset();
 }
 
 OwnedTensor BlockRun::make(Slot slot, bool gradient) const {
@@ -89,13 +84,13 @@ OwnedTensor BlockRun::make(Slot slot, bool gradient) const {
 Block::Block(const BlockShape& shape, StageMask recompute) : shape_(shape), stages_(block_stages(shape_)) {
   // What the policy would keep; x always.
   SlotSet offered{Slot::x};
-  SlotSet uses;
   for (const Stage& stage : stages_) {
     for_backward_ |= stage.backward_reads;
-    uses |= stage.backward_uses;
+    for_dweight_ |= stage.dweight_reads;
     if ((recompute & stage_bit(stage.id)) == 0) offered |= stage.writes;
   }
-  // The closure: from what backward needs and nobody kept, back through the stages that write it.
+  // The closure: from what backward needs and nobody kept, back through the stages that write it. What dweight waits
+  // for is made by a backward if nobody kept it.
   SlotSet needed = for_backward_ - offered, read_again;
   for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
     if ((stage->writes & needed).empty()) continue;
@@ -104,19 +99,19 @@ Block::Block(const BlockShape& shape, StageMask recompute) : shape_(shape), stag
     needed = (needed - stage->writes) | (stage->reads - offered);
   }
   // Of what was offered, only what somebody will read.
-  kept_ = (offered & (for_backward_ | read_again | uses)) | SlotSet{Slot::x};
+  kept_ = (offered & (for_backward_ | read_again | for_dweight_)) | SlotSet{Slot::x};
 }
 
 void Block::run_stages(const BlockRun& run, StageMask which, SlotSet wanted_after) const {
   for (size_t i = 0; i < stages_.size(); ++i) {
     const Stage& stage = stages_[i];
     if ((which & stage_bit(stage.id)) == 0) continue;
+    const Scope scope(run.ctx, to_string(stage.id));
     for_slots([&](Slot slot) {
       if (stage.writes.contains(slot) && !is_tape(slot) && !run.values.has(slot))
         run.values[slot] = run.make(slot, false);
     });
     stage.forward(run);
-    if (run.runs) ++(*run.runs)[static_cast<size_t>(stage.id)];
     SlotSet wanted = wanted_after;
     for (size_t later = i + 1; later < stages_.size(); ++later) {
       if (which & stage_bit(stages_[later].id)) wanted |= stages_[later].reads;
@@ -127,30 +122,47 @@ void Block::run_stages(const BlockRun& run, StageMask which, SlotSet wanted_afte
   }
 }
 
-StreamEnd Block::forward(const BlockRun& run, bool for_backward) const {
+Stream Block::forward(const BlockRun& run, Stream below, bool for_backward) const {
   constexpr SlotSet kEnd{Slot::mid, Slot::out};
+  run.values[Slot::in_mid] = std::move(below.mid);
+  run.values[Slot::in_out] = std::move(below.out);
   run_stages(run, ~StageMask{0}, for_backward ? kept_ | kEnd : kEnd);
-  return {.mid = run.values[Slot::mid],
-          .out = run.values[Slot::out],
-          .values = &run.values,
-          .keeps_mid = for_backward && kept_.contains(Slot::mid)};
+  Stream end{.mid = {}, .out = std::move(run.values[Slot::out])};
+  if (for_backward && kept_.contains(Slot::mid)) {
+    end.mid.view = run.values[Slot::mid];
+  } else {
+    end.mid = std::move(run.values[Slot::mid]);
+  }
+  return end;
 }
 
-void Block::restore(const BlockRun& run) const {
-  SlotSet wanted = for_backward_;
-  for (const Stage& stage : stages_) wanted |= stage.backward_uses;
-  run_stages(run, rerun_, wanted);
-}
+void Block::restore(const BlockRun& run) const { run_stages(run, rerun_, for_backward_ | for_dweight_); }
 
 OwnedTensor Block::backward(const BlockRun& run, OwnedTensor dnext) const {
   run.values.d(Slot::out) = std::move(dnext);
+  std::vector<const Stage*> waiting;  // for what their dweight reads
+  SlotSet made;
   for (size_t i = stages_.size(); i-- > 0;) {
-    stages_[i].backward(run);
-    SlotSet values, grads{Slot::x};
-    for (size_t earlier = 0; earlier < i; ++earlier) {
-      values |= stages_[earlier].backward_reads | stages_[earlier].backward_uses;
-      grads |= stages_[earlier].grad_reads;
+    const Stage& stage = stages_[i];
+    {
+      const Scope scope(run.ctx, to_string(stage.id));
+      stage.backward(run);
     }
+    made |= stage.backward_makes;
+    if (stage.dweight) waiting.push_back(&stage);
+    std::erase_if(waiting, [&](const Stage* other) {
+      if (!(other->dweight_reads - made).empty()) return false;
+      const Scope scope(run.ctx, to_string(other->id));
+      other->dweight(run);
+      return true;
+    });
+    SlotSet values, grads{Slot::x};
+    const auto still_read = [&](const Stage& by) {
+      values |= by.backward_reads | by.dweight_reads;
+      grads |= by.grad_reads;
+    };
+    for (size_t earlier = 0; earlier < i; ++earlier) still_read(stages_[earlier]);
+    for (const Stage* other : waiting) still_read(*other);
     for_slots([&](Slot slot) {
       if (!values.contains(slot)) release(run.values, slot);
       if (!grads.contains(slot)) run.values.d(slot).reset();

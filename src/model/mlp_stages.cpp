@@ -4,26 +4,19 @@
 #include <algorithm>
 
 #include "model/stages.hpp"
-#include "tigon/ops/linear.hpp"
 
 namespace tigon {
 
 namespace {
 
 void gate_up_forward(const BlockRun& run) {
-  BlockValues& v = run.values;
-  ops::linear_forward(run.ctx, {.x = v[Slot::normed2], .weight = run.w(BlockWeight::gate_up), .y = v[Slot::gate_up]});
+  project_forward(run, BlockWeight::gate_up, run.values[Slot::normed2], run.values[Slot::gate_up]);
 }
 
 void gate_up_backward(const BlockRun& run) {
   BlockValues& v = run.values;
-  const Gradient weight = run.gradients->gradient(BlockWeight::gate_up);
-  ops::linear_backward(run.ctx, {.dy = v.d(Slot::gate_up),
-                                 .x = v[Slot::normed2],
-                                 .weight = run.w(BlockWeight::gate_up),
-                                 .dx = run.make_grad(Slot::normed2),
-                                 .dweight = weight.tensor,
-                                 .accumulate_dweight = weight.accumulate});
+  const Tensor dnormed = run.make_grad(Slot::normed2);
+  project_backward(run, BlockWeight::gate_up, {.dy = v.d(Slot::gate_up), .x = v[Slot::normed2], .dx = dnormed});
 }
 
 void activation_forward(const BlockRun& run) { gated_forward(run, run.values[Slot::gate_up], run.values[Slot::act]); }
@@ -38,22 +31,20 @@ void activation_backward(const BlockRun& run) {
     v[Slot::act] = std::move(v.d(Slot::act));
   }
   v.d(Slot::gate_up) = std::move(v[Slot::gate_up]);
-  // Here, and not in down's own backward, because only now is the activation sure to be there.
-  const Gradient weight = run.gradients->gradient(BlockWeight::down);
-  ops::linear_backward(
-      run.ctx,
-      {.dy = v.d(Slot::out), .x = v[Slot::act], .dweight = weight.tensor, .accumulate_dweight = weight.accumulate});
 }
 
 void down_forward(const BlockRun& run) {
-  BlockValues& v = run.values;
-  ops::linear_forward(run.ctx, {.x = v[Slot::act], .weight = run.w(BlockWeight::down), .y = v[Slot::out]});
+  project_forward(run, BlockWeight::down, run.values[Slot::act], run.values[Slot::out]);
 }
 
 void down_backward(const BlockRun& run) {
-  BlockValues& v = run.values;
-  ops::linear_backward(run.ctx,
-                       {.dy = v.d(Slot::out), .weight = run.w(BlockWeight::down), .dx = run.make_grad(Slot::act)});
+  const Tensor dact = run.make_grad(Slot::act);
+  project_backward(run, BlockWeight::down, {.dy = run.values.d(Slot::out), .dx = dact});
+}
+
+// Only after the activation's backward is the activation sure to be there.
+void down_dweight(const BlockRun& run) {
+  project_backward(run, BlockWeight::down, {.dy = run.values.d(Slot::out), .x = run.values[Slot::act]});
 }
 
 // The whole MLP, some tokens at a time: gate_up and act exist for one tile only, and backward makes them again.
@@ -72,9 +63,7 @@ struct Tile {
                 MemoryClass::activations),
         act(run.ctx, "mlp_tile.act", run.shape.dtype, {end - begin, run.shape.config.intermediate},
             MemoryClass::activations) {
-    ops::linear_forward(run.ctx, {.x = run.values[Slot::normed2].view.slice(0, begin, end),
-                                  .weight = run.w(BlockWeight::gate_up),
-                                  .y = gate_up});
+    project_forward(run, BlockWeight::gate_up, run.values[Slot::normed2].view.slice(0, begin, end), gate_up);
   }
 };
 
@@ -83,33 +72,24 @@ void tiled_mlp_forward(const BlockRun& run) {
     const Tile tile(run, begin, end);
     gated_forward(run, tile.gate_up, tile.act);
     run.values.tape(Slot::act_tape).clear();
-    ops::linear_forward(
-        run.ctx,
-        {.x = tile.act, .weight = run.w(BlockWeight::down), .y = run.values[Slot::out].view.slice(0, begin, end)});
+    project_forward(run, BlockWeight::down, tile.act, run.values[Slot::out].view.slice(0, begin, end));
   });
 }
 
 void tiled_mlp_backward(const BlockRun& run) {
   BlockValues& v = run.values;
-  const Gradient down = run.gradients->gradient(BlockWeight::down);
-  const Gradient gate_up = run.gradients->gradient(BlockWeight::gate_up);
   const Tensor dnormed = run.make_grad(Slot::normed2);
   for_tiles(run.shape, [&](int64_t begin, int64_t end) {
     const Tile tile(run, begin, end);
     if (!run.shape.fused.swiglu) gated_forward(run, tile.gate_up, tile.act);  // for its tape
     const Tensor dout = v.d(Slot::out).view.slice(0, begin, end);
     // Room for the activation holds its gradient first.
-    ops::linear_backward(run.ctx, {.dy = dout, .weight = run.w(BlockWeight::down), .dx = tile.act});
+    project_backward(run, BlockWeight::down, {.dy = dout, .dx = tile.act});
     gated_backward(run, tile.act, tile.gate_up, tile.act);
-    ops::linear_backward(
-        run.ctx,
-        {.dy = dout, .x = tile.act, .dweight = down.tensor, .accumulate_dweight = down.accumulate || begin > 0});
-    ops::linear_backward(run.ctx, {.dy = tile.gate_up,
-                                   .x = v[Slot::normed2].view.slice(0, begin, end),
-                                   .weight = run.w(BlockWeight::gate_up),
-                                   .dx = dnormed.slice(0, begin, end),
-                                   .dweight = gate_up.tensor,
-                                   .accumulate_dweight = gate_up.accumulate || begin > 0});
+    project_backward(run, BlockWeight::down, {.dy = dout, .x = tile.act});
+    project_backward(
+        run, BlockWeight::gate_up,
+        {.dy = tile.gate_up, .x = v[Slot::normed2].view.slice(0, begin, end), .dx = dnormed.slice(0, begin, end)});
   });
 }
 
@@ -120,7 +100,6 @@ Stage gate_up_stage() {
           .reads = {Slot::normed2},
           .writes = {Slot::gate_up},
           .backward_reads = {Slot::normed2},
-          .backward_uses = {},
           .grad_reads = {Slot::gate_up},
           .forward = gate_up_forward,
           .backward = gate_up_backward};
@@ -131,8 +110,8 @@ Stage activation_stage(const BlockShape& shape) {
               .reads = {Slot::gate_up},
               .writes = {Slot::act},
               .backward_reads = {Slot::gate_up},
-              .backward_uses = {Slot::act},
-              .grad_reads = {Slot::act, Slot::out},
+              .backward_makes = {Slot::act},
+              .grad_reads = {Slot::act},
               .forward = activation_forward,
               .backward = activation_backward};
   if (!shape.fused.swiglu) {
@@ -147,10 +126,11 @@ Stage down_stage() {
           .reads = {Slot::act},
           .writes = {Slot::out},
           .backward_reads = {},
-          .backward_uses = {},
           .grad_reads = {Slot::out},
           .forward = down_forward,
-          .backward = down_backward};
+          .backward = down_backward,
+          .dweight_reads = {Slot::act},
+          .dweight = down_dweight};
 }
 
 Stage tiled_mlp_stage() {
@@ -158,7 +138,6 @@ Stage tiled_mlp_stage() {
           .reads = {Slot::normed2},
           .writes = {Slot::out},
           .backward_reads = {Slot::normed2},
-          .backward_uses = {},
           .grad_reads = {Slot::out},
           .forward = tiled_mlp_forward,
           .backward = tiled_mlp_backward};

@@ -22,10 +22,10 @@ void add_norm_backward(const BlockRun& run, Slot tape, const ops::AddRmsnormBack
 void norm1_forward(const BlockRun& run) {
   const ModelConfig& c = run.shape.config;
   BlockValues& v = run.values;
-  if (run.below) {
+  if (v.has(Slot::in_out)) {
     add_norm_forward(run, Slot::norm1_tape,
-                     {.x = run.below.out,
-                      .residual = run.below.mid,
+                     {.x = v[Slot::in_out],
+                      .residual = v[Slot::in_mid],
                       .weight = run.w(BlockWeight::norm1),
                       .residual_out = v[Slot::x],
                       .y = v[Slot::normed1],
@@ -33,7 +33,7 @@ void norm1_forward(const BlockRun& run) {
                       .eps = c.norm_eps,
                       .offset = c.norm_offset,
                       .casting = c.norm_casting});
-    return run.below.release();
+    return;
   }
   // The first block, and every one that runs again: x is there.
   norm_forward(run, Slot::norm1_tape,
@@ -101,10 +101,9 @@ void norm2_backward(const BlockRun& run) {
 
 Stage norm1_stage(const BlockShape& shape) {
   Stage stage{.id = StageId::norm1,
-              .reads = {Slot::x},
+              .reads = {Slot::in_mid, Slot::in_out, Slot::x},
               .writes = {Slot::x, Slot::normed1, Slot::rstd1},
               .backward_reads = {Slot::x, Slot::rstd1},
-              .backward_uses = {},
               .grad_reads = {Slot::normed1, Slot::mid},
               .forward = norm1_forward,
               .backward = norm1_backward};
@@ -120,7 +119,6 @@ Stage norm2_stage(const BlockShape& shape) {
               .reads = {Slot::x, Slot::attn_out},
               .writes = {Slot::mid, Slot::normed2, Slot::rstd2},
               .backward_reads = {Slot::mid, Slot::rstd2},
-              .backward_uses = {},
               .grad_reads = {Slot::normed2, Slot::out},
               .forward = norm2_forward,
               .backward = norm2_backward};

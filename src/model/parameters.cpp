@@ -46,7 +46,13 @@ ParameterList::ParameterList(const ModelConfig& config) {
   check_model_config(config, "model");
   Builder add(config, all);
   const int64_t hidden = config.hidden;
+  // What was added since the last part is a part.
+  const auto end_part = [&](std::string name) {
+    const int begin = parts.empty() ? 0 : parts.back().end;
+    parts.push_back({.name = std::move(name), .begin = begin, .end = static_cast<int>(all.size())});
+  };
   embedding = add.matrix("embedding", hidden, {{"model.embed_tokens.weight", config.vocab}});
+  end_part("embedding");
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const std::string ours = "layers." + std::to_string(layer) + ".", theirs = "model." + ours;
     const std::string attention = theirs + "self_attn.", mlp = theirs + "mlp.";
@@ -72,9 +78,11 @@ ParameterList::ParameterList(const ModelConfig& config) {
                    {{mlp + "gate_proj.weight", config.intermediate}, {mlp + "up_proj.weight", config.intermediate}});
     at(BlockWeight::down) = add.matrix(ours + "down", config.intermediate, {{mlp + "down_proj.weight", hidden}});
     blocks.push_back(places);
+    end_part("layers." + std::to_string(layer));
   }
   final_norm = add.norm("final_norm", "model.norm.weight", hidden);
   head = config.tied_embeddings ? embedding : add.matrix("head", hidden, {{"lm_head.weight", config.vocab}});
+  end_part("end");
 }
 
 int64_t ParameterList::elements() const {

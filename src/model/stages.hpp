@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "tigon/model/block.hpp"
 
 // What the stages share: views of heads, and each op in the form that was asked for.
@@ -17,6 +19,22 @@ HeadViews separate_heads(const BlockShape& shape, const Tensor& q, const Tensor&
 
 // Rotates q and k in place, forward or back.
 void rotate(const BlockRun& run, const HeadViews& heads, bool backward);
+
+// Rows of a weight.
+struct Rows {
+  int64_t begin = 0, end = -1;  // -1: to the last
+};
+// y = x·weightᵀ + bias, and its gradients: the one place where a block multiplies by a weight.
+void project_forward(const BlockRun& run, BlockWeight which, const Tensor& x, const Tensor& y, Rows rows = {});
+struct ProjectBackward {
+  Tensor dy{};
+  Tensor x{};   // for the weight's gradient; absent: not now
+  Tensor dx{};  // absent: not wanted
+  Rows rows{};
+  bool accumulate_dx = false;
+  std::optional<Gradient> dweight{};  // of the whole weight, where a caller goes through its rows; else asked for
+};
+void project_backward(const BlockRun& run, BlockWeight which, const ProjectBackward& args);
 
 // `tape` is where the unfused form keeps what backward needs.
 void norm_forward(const BlockRun& run, Slot tape, const ops::RmsnormForward& args);

@@ -2,12 +2,6 @@
 
 namespace tigon {
 
-void Gradients::clear() {
-  tensors_.clear();
-  tensors_.resize(parameters_.all.size());
-  begin_step();
-}
-
 OwnedTensor Gradients::make(const Context& ctx, int parameter) const {
   const Parameter& p = parameters_.all[static_cast<size_t>(parameter)];
   return {ctx, p.name + ".grad", dtype_, p.sizes, MemoryClass::gradients};
@@ -25,8 +19,6 @@ Gradient Gradients::at(const Context& ctx, int parameter) {
   written_[index] = true;
   return {.tensor = tensors_[index], .accumulate = accumulate};
 }
-
-std::vector<Tensor> Gradients::all() const { return {tensors_.begin(), tensors_.end()}; }
 
 void Gradients::used(int parameter) {
   if (!stays_) tensors_[static_cast<size_t>(parameter)].reset();

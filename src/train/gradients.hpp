@@ -6,17 +6,30 @@
 
 namespace tigon {
 
-// The gradients of a step. Each is born when backward first writes it and dies when the optimizer has used it; over
-// several micro-batches they stay.
-class Gradients {
+// Where a step's gradients go.
+class GradientSink {
  public:
-  Gradients(const ParameterList& parameters, DType dtype) : parameters_(parameters), dtype_(dtype) { clear(); }
+  virtual ~GradientSink() = default;
+  // The place for a parameter's gradient, made if need be. The first writer of a step overwrites, later ones add.
+  virtual Gradient at(const Context& ctx, int parameter) = 0;
+  // Backward has written all of a part.
+  virtual void complete(const Context& ctx, int part) = 0;
+};
+
+// Gradients that stay on the device until they are used. Each is born when backward first writes it; over several
+// micro-batches they stay.
+class Gradients final : public GradientSink {
+ public:
+  Gradients(const ParameterList& parameters, DType dtype)
+      : parameters_(parameters), dtype_(dtype), tensors_(parameters.all.size()) {
+    begin_step();
+  }
 
   // Takes memory for all of them now, for steps of several micro-batches.
   void take_all(const Context& ctx);
-  // The place for a parameter's gradient, made if need be. The first writer of a step overwrites, later ones add.
-  Gradient at(const Context& ctx, int parameter);
-  std::vector<Tensor> all() const;
+  Gradient at(const Context& ctx, int parameter) override;
+  void complete(const Context&, int) override {}
+  std::vector<Tensor> all() const { return {tensors_.begin(), tensors_.end()}; }
   const Tensor& of(int parameter) const { return tensors_[static_cast<size_t>(parameter)]; }
   // A parameter's update is done.
   void used(int parameter);
@@ -25,7 +38,6 @@ class Gradients {
   void begin_step() { written_.assign(tensors_.size(), false); }
 
  private:
-  void clear();
   OwnedTensor make(const Context& ctx, int parameter) const;
 
   const ParameterList& parameters_;
@@ -38,13 +50,13 @@ class Gradients {
 // The gradients of one block, as its stages ask for them.
 class BlockGradients final : public GradientSource {
  public:
-  BlockGradients(const Context& ctx, Gradients& gradients, const std::array<int, kBlockWeightCount>& places)
-      : ctx_(ctx), gradients_(gradients), places_(places) {}
-  Gradient gradient(BlockWeight weight) override { return gradients_.at(ctx_, places_[static_cast<size_t>(weight)]); }
+  BlockGradients(const Context& ctx, GradientSink& sink, const std::array<int, kBlockWeightCount>& places)
+      : ctx_(ctx), sink_(sink), places_(places) {}
+  Gradient gradient(BlockWeight weight) override { return sink_.at(ctx_, places_[static_cast<size_t>(weight)]); }
 
  private:
   const Context& ctx_;
-  Gradients& gradients_;
+  GradientSink& sink_;
   const std::array<int, kBlockWeightCount>& places_;
 };
 

@@ -8,6 +8,7 @@
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
 #include "train/step.hpp"
+#include "train/update.hpp"
 
 namespace tigon {
 
@@ -41,6 +42,7 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
   MemoryPlan plan;
   plan.train = train;
   const Step step(model, parameters, train);
+  const Update update(parameters, train);
   {
     // All before what stays, which holds the step's gradients: after an error they go back to arenas that are there.
     MeasureArena stays(plan.residents.ledger);
@@ -54,15 +56,18 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
     const StepBuffers &buffers = r.buffers[0], &micro = r.turn ? *r.turn : buffers;
     // The sequences are measured while what stays is there, as they run.
     r.gradients.begin_step();
+    ResidentWeights weights(parameters, r);
     const UpdateArgs args;
-    step.forward_backward(in(Phase::step), r, micro, train.memory.update_early ? &args : nullptr);
-    if (train.accumulate > 1) step.forward_backward(in(Phase::further), r, micro);
+    EarlyUpdates early(update, r, buffers, args);
+    GradientSink& sink = train.memory.update_early ? static_cast<GradientSink&>(early) : r.gradients;
+    step.forward_backward(in(Phase::step), weights, sink, micro);
+    if (train.accumulate > 1) step.forward_backward(in(Phase::further), weights, sink, micro);
     if (!train.memory.update_early) {
       const Context ctx = in(train.accumulate > 1 ? Phase::update : Phase::step);
-      step.norm(ctx, r, buffers, 1.0);
-      step.update(ctx, r, buffers, {});
+      update.norm(ctx, r, buffers, 1.0);
+      update.all(ctx, r, buffers, args);
     }
-    if (train.evaluates) step.evaluate(in(Phase::evaluation), r, buffers);
+    if (train.evaluates) step.evaluate(in(Phase::evaluation), weights, buffers);
   }
   plan.residents.plan = Plan::pack(plan.residents.ledger);
   for (Sequence& sequence : plan.phases) sequence.plan = Plan::pack(sequence.ledger);

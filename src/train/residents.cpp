@@ -2,21 +2,29 @@
 
 namespace tigon {
 
-Residents::Residents(const Context& ctx, const ParameterList& parameters, const TrainConfig& train)
-    : gradients(parameters, train.precision.grad) {
+Tensor TrainedParameter::state(std::string_view name) const {
+  for (const State& state : states) {
+    if (state.name == name) return state.tensor;
+  }
+  return {};
+}
+
+Residents::Residents(const Context& ctx, const ParameterList& list, const TrainConfig& train)
+    : gradients(list, train.precision.grad) {
   const Precision& precision = train.precision;
-  for (const Parameter& p : parameters.all) {
-    const auto take = [&](const char* what, DType dtype, MemoryClass kind) {
-      return OwnedTensor(ctx, p.name + what, dtype, p.sizes, kind);
+  for (const Parameter& p : list.all) {
+    TrainedParameter& trained = parameters.emplace_back();
+    trained.weight = {ctx, p.name, precision.weight, p.sizes, MemoryClass::weights};
+    const auto keep = [&](const char* name, DType dtype, bool copies_weight) {
+      trained.states.push_back({name, copies_weight, {ctx, p.name + "." + name, dtype, p.sizes, MemoryClass::states}});
     };
-    weight.push_back(take("", precision.weight, MemoryClass::weights));
-    if (precision.master) master.push_back(take(".master", *precision.master, MemoryClass::states));
-    m.push_back(take(".m", precision.m, MemoryClass::states));
-    v.push_back(take(".v", precision.v, MemoryClass::states));
+    if (precision.master) keep("master", *precision.master, true);
+    keep("m", precision.m, false);
+    keep("v", precision.v, false);
   }
   if (train.accumulate > 1) gradients.take_all(ctx);
   const int64_t tokens = train.tokens();
-  const int64_t parts = train.memory.update_early ? static_cast<int64_t>(parameters.blocks.size()) + 2 : 0;
+  const int64_t parts = train.memory.update_early ? static_cast<int64_t>(list.parts.size()) : 0;
   const int sets = train.device.kind == DeviceKind::cpu ? 1 : 2;
   const auto take_buffers = [&](int64_t micros) {
     return StepBuffers{.ids = OwnedTensor(ctx, "token ids", DType::i32, {micros, tokens}, MemoryClass::other),
@@ -26,15 +34,6 @@ Residents::Residents(const Context& ctx, const ParameterList& parameters, const 
   };
   for (int i = 0; i < sets; ++i) buffers.push_back(take_buffers(train.accumulate));
   if (train.accumulate > 1) turn = take_buffers(1);
-}
-
-BlockTensors Residents::block_weights(const ParameterList& parameters, int64_t layer) const {
-  BlockTensors tensors{};
-  const auto& places = parameters.blocks[static_cast<size_t>(layer)];
-  for (size_t w = 0; w < places.size(); ++w) {
-    if (places[w] >= 0) tensors[w] = weight[static_cast<size_t>(places[w])];
-  }
-  return tensors;
 }
 
 }  // namespace tigon

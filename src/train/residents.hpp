@@ -31,19 +31,31 @@ struct StepBuffers {
   static Tensor row(const OwnedTensor& t, int64_t i) { return t.view.slice(0, i, i + 1).reshape({t.view.sizes[1]}); }
 };
 
+// What stays of one parameter: its weight, and what the optimizer keeps for it.
+struct TrainedParameter {
+  struct State {
+    const char* name;    // "master", "m", "v"
+    bool copies_weight;  // else it begins at zero
+    OwnedTensor tensor;
+  };
+  OwnedTensor weight;
+  std::vector<State> states;
+
+  // Absent where this optimizer has none of that name.
+  Tensor state(std::string_view name) const;
+};
+
 // Everything that stays from step to step: weights, the optimizer's states, the buffers to the host, and the gradients
 // where several micro-batches add to them.
 struct Residents {
   Residents(const Context& ctx, const ParameterList& parameters, const TrainConfig& train);
 
-  std::vector<OwnedTensor> weight, master, m, v;  // by parameter; no master where the precision has none
+  std::vector<TrainedParameter> parameters;
   std::vector<StepBuffers> buffers;
   // With several micro-batches each is copied here in its turn, so that all of them run on the same addresses: what a
   // GPU records of one serves for the others.
   std::optional<StepBuffers> turn;
   Gradients gradients;
-
-  BlockTensors block_weights(const ParameterList& parameters, int64_t layer) const;
 };
 
 }  // namespace tigon

@@ -1,8 +1,8 @@
 #include "train/step.hpp"
 
+#include "tigon/core/scope.hpp"
 #include "tigon/ops/add_rmsnorm.hpp"
 #include "tigon/ops/embedding.hpp"
-#include "tigon/ops/global_norm.hpp"
 
 namespace tigon {
 
@@ -19,92 +19,81 @@ Step::Step(const ModelConfig& model, const ParameterList& parameters, const Trai
               .deterministic = train.deterministic},
              train.memory.recompute) {}
 
-namespace {
-
-// x = embed(tokens), in a fresh tensor.
-OwnedTensor embed(const Context& ctx, const ModelConfig& model, const Tensor& ids, const Tensor& weight) {
-  OwnedTensor x(ctx, "layers.0.x", weight.dtype, {ids.sizes[0], model.hidden}, MemoryClass::layer_inputs);
-  ops::embedding_forward(ctx, {.ids = ids, .weight = weight, .y = x, .scale = model.embedding_scale});
-  return x;
-}
-
-// Books whatever is taken through it as the loss's: the logits and what belongs to them have a row of their own in the
-// memory table.
-class LossMemory final : public MemorySource {
- public:
-  explicit LossMemory(MemorySource& source) : source_(source) {}
-  Allocation take(std::string_view name, int64_t bytes, MemoryClass) override {
-    return source_.take(name, bytes, MemoryClass::loss);
-  }
-  void give_back(const Allocation& allocation) noexcept override { source_.give_back(allocation); }
-  bool measuring() const noexcept override { return source_.measuring(); }
-
- private:
-  MemorySource& source_;
-};
-
-}  // namespace
-
-void Step::forward_backward(const Context& ctx, Residents& r, const StepBuffers& buffers,
-                            const UpdateArgs* early) const {
+void Step::forward_backward(const Context& ctx, WeightSource& weights, GradientSink& gradients,
+                            const StepBuffers& buffers) const {
   const int64_t layers = model_.layers;
-  const Tensor ids = buffers.micro_ids(0);
-  const Tensor embedding = r.weight[static_cast<size_t>(parameters_.embedding)];
   std::vector<BlockValues> saved(static_cast<size_t>(layers));
-
-  saved[0][Slot::x] = embed(ctx, model_, ids, embedding);
-  StreamEnd stream;
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const BlockTensors weight = r.block_weights(parameters_, layer);
-    stream = block_.forward({.ctx = ctx,
-                             .shape = block_.shape(),
-                             .layer = layer,
-                             .weight = weight,
-                             .values = saved[static_cast<size_t>(layer)],
-                             .below = stream,
-                             .runs = &runs_});
+  Stream stream;
+  {
+    const Scope forward(ctx, "forward");
+    saved[0][Slot::x] = embed(ctx, weights, buffers);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const Scope scope(ctx, "layers", layer);
+      const WeightLease lease = weights.acquire(ctx, parameters_.block_part(layer), parameters_.block_part(layer + 1));
+      const BlockTensors weight = lease.block(parameters_.blocks[static_cast<size_t>(layer)]);
+      stream = block_.forward({.ctx = ctx,
+                               .shape = block_.shape(),
+                               .layer = layer,
+                               .weight = weight,
+                               .values = saved[static_cast<size_t>(layer)]},
+                              std::move(stream));
+    }
   }
 
-  OwnedTensor dx = loss_and_grad(ctx, r, buffers, stream, true);
-  if (early) {
-    // A head that is the embedding gets the rest of its gradient at the very end.
-    const std::array<int, 2> end = {parameters_.final_norm, parameters_.head};
-    update_part(ctx, r, buffers, layers, std::span(end).first(model_.tied_embeddings ? 1 : 2), *early);
-  }
+  OwnedTensor dx = loss_and_grad(ctx, weights, &gradients, buffers, std::move(stream));
+  gradients.complete(ctx, parameters_.end_part());
 
   for (int64_t layer = layers; layer-- > 0;) {
-    const BlockTensors weight = r.block_weights(parameters_, layer);
-    BlockGradients gradients(ctx, r.gradients, parameters_.blocks[static_cast<size_t>(layer)]);
+    const Scope scope(ctx, "layers", layer);
+    const int part = parameters_.block_part(layer);
+    const WeightLease lease = weights.acquire(ctx, part, part - 1);
+    const BlockTensors weight = lease.block(parameters_.blocks[static_cast<size_t>(layer)]);
+    BlockGradients block_gradients(ctx, gradients, parameters_.blocks[static_cast<size_t>(layer)]);
     const BlockRun run{.ctx = ctx,
                        .shape = block_.shape(),
                        .layer = layer,
                        .weight = weight,
                        .values = saved[static_cast<size_t>(layer)],
-                       .gradients = &gradients,
-                       .runs = &runs_};
-    block_.restore(run);
+                       .gradients = &block_gradients};
+    {
+      const Scope restore(ctx, "restore");
+      block_.restore(run);
+    }
+    const Scope backward(ctx, "backward");
     dx = block_.backward(run, std::move(dx));
-    if (early) update_part(ctx, r, buffers, layer, parameters_.blocks[static_cast<size_t>(layer)], *early);
+    gradients.complete(ctx, part);
   }
 
-  const Gradient dembedding = r.gradients.at(ctx, parameters_.embedding);
-  ops::embedding_backward(ctx, {.ids = ids,
+  const Scope scope(ctx, "embed backward");
+  const Gradient dembedding = gradients.at(ctx, parameters_.embedding);
+  ops::embedding_backward(ctx, {.ids = buffers.micro_ids(0),
                                 .dy = dx,
                                 .dweight = dembedding.tensor,
                                 .scale = model_.embedding_scale,
                                 .accumulate_dweight = dembedding.accumulate});
-  if (early) update_part(ctx, r, buffers, layers + 1, std::span(&parameters_.embedding, 1), *early);
+  gradients.complete(ctx, parameters_.embedding_part());
+}
+
+// x = embed(tokens), in a fresh tensor.
+OwnedTensor Step::embed(const Context& ctx, WeightSource& weights, const StepBuffers& buffers) const {
+  const Scope scope(ctx, "embed");
+  const WeightLease lease = weights.acquire(ctx, parameters_.embedding_part(), parameters_.block_part(0));
+  const Tensor ids = buffers.micro_ids(0), &weight = lease[parameters_.embedding];
+  OwnedTensor x(ctx, "layers.0.x", weight.dtype, {ids.sizes[0], model_.hidden}, MemoryClass::layer_inputs);
+  ops::embedding_forward(ctx, {.ids = ids, .weight = weight, .y = x, .scale = model_.embedding_scale});
+  return x;
 }
 
 // The last norm, the head and the loss; returns the gradient of the stream's end.
-OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuffers& buffers, const StreamEnd& stream,
-                                bool with_grad) const {
+OwnedTensor Step::loss_and_grad(const Context& ctx, WeightSource& weights, GradientSink* gradients,
+                                const StepBuffers& buffers, Stream stream) const {
+  const Scope scope(ctx, "loss");
   const DType dtype = train_.precision.weight;
   const int64_t tokens = train_.tokens();
-  const Tensor norm_weight = r.weight[static_cast<size_t>(parameters_.final_norm)];
-  LossMemory loss_memory(*ctx.memory);
-  Context loss_ctx = ctx;
-  loss_ctx.memory = &loss_memory;
+  const WeightLease end = weights.acquire(ctx, parameters_.end_part(), parameters_.head_part());
+  const WeightLease head = weights.acquire(ctx, parameters_.head_part(), parameters_.block_part(model_.layers - 1));
+  const Tensor norm_weight = end[parameters_.final_norm];
+  const Context loss_ctx = ctx.booked_as(MemoryClass::loss);
   ops::unfused::Tape norm_tape, loss_tape;
   const auto make = [&](const char* name, MemoryClass kind) {
     return OwnedTensor(ctx, name, dtype, {tokens, model_.hidden}, kind);
@@ -123,36 +112,36 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuff
                                     .casting = model_.norm_casting};
   const bool fused_norm = train_.fused.rmsnorm;
   fused_norm ? ops::add_rmsnorm_forward(ctx, norm) : ops::unfused::add_rmsnorm_forward(ctx, norm, norm_tape);
-  stream.release();
+  stream = {};
 
   // The sum, times what one token's share of the step's mean is: so micro-batches of any size add up to the large
   // batch.
   ops::FusedLinearCrossEntropyForward loss{
       .x = normed,
-      .weight = r.weight[static_cast<size_t>(parameters_.head)],
+      .weight = head[parameters_.head],
       .target = buffers.micro_labels(0),
       .options = {.ignore_index = train_.ignore_index, .reduction = ops::Reduction::sum},
       .chunk = train_.memory.chunk,
       .out = {.loss = buffers.loss(0)}};
   OwnedTensor dnormed;
-  if (with_grad) {
+  if (gradients) {
     dnormed = make("final.dnormed", MemoryClass::activations);
-    const Gradient head = r.gradients.at(ctx, parameters_.head);
+    const Gradient dhead = gradients->at(ctx, parameters_.head);
     loss.dloss = buffers.loss_grad;
     loss.dx = dnormed;
-    loss.dweight = head.tensor;
-    loss.accumulate_dweight = head.accumulate;
+    loss.dweight = dhead.tensor;
+    loss.accumulate_dweight = dhead.accumulate;
   }
   if (train_.fused.flce) {
     ops::fused_linear_cross_entropy_forward(loss_ctx, loss);
   } else {
     ops::unfused::fused_linear_cross_entropy_forward(loss_ctx, loss, loss_tape);
-    if (with_grad) ops::unfused::fused_linear_cross_entropy_backward(loss_ctx, loss, loss_tape);
+    if (gradients) ops::unfused::fused_linear_cross_entropy_backward(loss_ctx, loss, loss_tape);
   }
-  if (!with_grad) return {};
+  if (!gradients) return {};
   normed.reset();
 
-  const Gradient dweight = r.gradients.at(ctx, parameters_.final_norm);
+  const Gradient dweight = gradients->at(ctx, parameters_.final_norm);
   const ops::AddRmsnormBackward back{.dy = dnormed,
                                      .residual_out = x,
                                      .weight = norm_weight,
@@ -166,74 +155,24 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, Residents& r, const StepBuff
   return dnormed;
 }
 
-void Step::norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const {
-  const std::vector<Tensor> gradients = r.gradients.all();
-  ops::global_norm(ctx, {.tensors = gradients,
-                         .norm = buffers.norm(),
-                         .clip = buffers.clip(),
-                         .max_norm = train_.clip,
-                         .scale = 1.0 / loss_scale});
-}
-
-void Step::update_one(const Context& ctx, Residents& r, int parameter, const Tensor& grad_scale,
-                      const UpdateArgs& args) const {
-  const auto i = static_cast<size_t>(parameter);
-  const Parameter& p = parameters_.all[i];
-  const auto flat = [&](const Tensor& t) { return t.reshape({p.elements()}); };
-  const bool master = train_.precision.master.has_value();
-  const AdamwOptions& options = train_.optimizer;
-  ops::adamw(ctx, {.param = flat(master ? r.master[i] : r.weight[i]),
-                   .grad = flat(r.gradients.of(parameter)),
-                   .m = flat(r.m[i]),
-                   .v = flat(r.v[i]),
-                   .param_copy = master ? flat(r.weight[i]) : Tensor{},
-                   .grad_scale = grad_scale,
-                   .lr = args.lr,
-                   .beta1 = options.beta1,
-                   .beta2 = options.beta2,
-                   .eps = options.eps,
-                   .weight_decay = p.decays ? options.weight_decay : 0.0,
-                   .step = args.adam_step,
-                   .rounding = train_.precision.rounding,
-                   .seed = train_.seed,
-                   .tensor_id = static_cast<uint32_t>(i)});
-  r.gradients.used(parameter);
-}
-
-void Step::update(const Context& ctx, Residents& r, const StepBuffers& buffers, const UpdateArgs& args) const {
-  for (size_t i = 0; i < parameters_.all.size(); ++i) update_one(ctx, r, static_cast<int>(i), buffers.clip(), args);
-}
-
-// The norm is for the log alone.
-void Step::update_part(const Context& ctx, Residents& r, const StepBuffers& buffers, int64_t part,
-                       std::span<const int> parameters, const UpdateArgs& args) const {
-  std::vector<Tensor> gradients;
-  for (const int parameter : parameters) {
-    if (parameter >= 0) gradients.push_back(r.gradients.of(parameter));
-  }
-  ops::global_norm(ctx, {.tensors = gradients, .norm = buffers.part_norm(part)});
-  for (const int parameter : parameters) {
-    if (parameter >= 0) update_one(ctx, r, parameter, {}, args);
-  }
-}
-
-void Step::evaluate(const Context& ctx, Residents& r, const StepBuffers& buffers) const {
-  const Tensor embedding = r.weight[static_cast<size_t>(parameters_.embedding)];
+void Step::evaluate(const Context& ctx, WeightSource& weights, const StepBuffers& buffers) const {
+  const Scope scope(ctx, "evaluation");
   // Two frames suffice: a block reads what the one below left, and nothing older.
   std::array<BlockValues, 2> values;
-  values[0][Slot::x] = embed(ctx, model_, buffers.micro_ids(0), embedding);
-  StreamEnd stream;
+  values[0][Slot::x] = embed(ctx, weights, buffers);
+  Stream stream;
   for (int64_t layer = 0; layer < model_.layers; ++layer) {
-    const BlockTensors weight = r.block_weights(parameters_, layer);
+    const Scope block(ctx, "layers", layer);
+    const WeightLease lease = weights.acquire(ctx, parameters_.block_part(layer), parameters_.block_part(layer + 1));
+    const BlockTensors weight = lease.block(parameters_.blocks[static_cast<size_t>(layer)]);
     stream = block_.forward({.ctx = ctx,
                              .shape = block_.shape(),
                              .layer = layer,
                              .weight = weight,
-                             .values = values[static_cast<size_t>(layer % 2)],
-                             .below = stream},
-                            false);
+                             .values = values[static_cast<size_t>(layer % 2)]},
+                            std::move(stream), false);
   }
-  (void)loss_and_grad(ctx, r, buffers, stream, false);
+  (void)loss_and_grad(ctx, weights, nullptr, buffers, std::move(stream));
 }
 
 }  // namespace tigon

@@ -8,10 +8,11 @@
 #include <deque>
 
 #include "tigon/core/error.hpp"
-#include "train/bookkeeping.hpp"
 #include "train/checkpoint.hpp"
 #include "train/device_block.hpp"
+#include "train/stage_counter.hpp"
 #include "train/step.hpp"
+#include "train/update.hpp"
 #include "train/weights_io.hpp"
 
 namespace tigon {
@@ -50,7 +51,9 @@ struct Trainer::Impl {
         transfer(train.device),
         resident_arena(plan.residents.plan, memory.data(), plan.resident_bytes(), memory.on_host()),
         residents(context(resident_arena), parameters, train),
+        weights(parameters, residents),
         step(model, parameters, train),
+        update(parameters, train),
         loss_scale(train.precision.loss_scale),
         config_text(model_config_to_json(model, train.precision.weight)) {
     std::byte* region = memory.data() + plan.resident_bytes();
@@ -59,17 +62,14 @@ struct Trainer::Impl {
     }
   }
 
-  // A phase's blocks, and the walk that only keeps books of them. Gradients outlive the walk that they are born in.
-  struct PhaseMemory {
-    PhaseMemory(const Plan& packed, std::byte* region, int64_t bytes, bool on_host)
-        : arena(packed, region, bytes, on_host) {}
-    ReplayArena arena;
-    Bookkeeping books{arena};
-  };
-  PhaseMemory& memory_of(Phase phase) { return phases[static_cast<size_t>(phase)]; }
-  Context context(Phase phase) { return context(memory_of(phase).arena); }
-  Context context(MemorySource& source) const {
-    return {.device = train.device, .stream = compute.get(), .threads = train.threads, .memory = &source};
+  ReplayArena& memory_of(Phase phase) { return phases[static_cast<size_t>(phase)]; }
+  Context context(Phase phase) { return context(memory_of(phase)); }
+  Context context(MemorySource& source) {
+    return {.device = train.device,
+            .stream = compute.get(),
+            .threads = train.threads,
+            .memory = &source,
+            .observer = &stages};
   }
   // For copies to and from the host: they must not wait behind a running step.
   Context transfers() const { return {.device = train.device, .stream = transfer.get(), .threads = train.threads}; }
@@ -97,8 +97,8 @@ struct Trainer::Impl {
   void check_idle(const char* where) const;
   // All that ops would refuse in the middle of a step, and a count that would quietly scale the gradient.
   void check_batch(const char* where, const TokenBatch& batch) const;
-  void run_micro(const StepBuffers& b, bool first, size_t graph, const UpdateArgs* early);
-  void run_gradients(size_t which, const UpdateArgs* early);
+  void run_micro(const StepBuffers& b, GradientSink& sink, bool first, size_t graph);
+  void run_gradients(size_t which, GradientSink& sink);
   bool gradients_finite(const StepBuffers& b) const;
   // Weights and config. The checksum of each file by its name.
   std::map<std::string, uint64_t> write_model(const std::filesystem::path& folder) const;
@@ -111,9 +111,12 @@ struct Trainer::Impl {
   DeviceBlock memory;
   Queue compute, transfer;
   ReplayArena resident_arena;
-  std::deque<PhaseMemory> phases;
+  std::deque<ReplayArena> phases;
+  StageCounter stages;
   Residents residents;
+  ResidentWeights weights;
   Step step;
+  Update update;
   bool warm = false;                                     // a step has run, so that libraries have made their choices
   std::array<std::unique_ptr<DeviceGraph>, 2> recorded;  // forward and backward of a micro-batch
   LossScale loss_scale;
@@ -144,7 +147,7 @@ const MemoryPlan& Trainer::plan() const noexcept { return impl_->plan; }
 int64_t Trainer::pending() const noexcept { return static_cast<int64_t>(impl_->pending.size()); }
 int64_t Trainer::step() const noexcept { return impl_->steps_submitted; }
 int64_t Trainer::skipped() const noexcept { return impl_->loss_scale.skipped(); }
-const StageRuns& Trainer::stage_runs() const noexcept { return impl_->step.runs(); }
+const StageRuns& Trainer::stage_runs() const noexcept { return impl_->stages.runs(); }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
 void Trainer::save_next_gradients(const fs::path& file) {
   if (impl_->train.memory.update_early) {
@@ -161,7 +164,7 @@ int64_t Trainer::most_pending() const noexcept {
 
 int64_t Trainer::used_bytes() const noexcept {
   int64_t transient = 0;
-  for (const Impl::PhaseMemory& phase : impl_->phases) transient = std::max(transient, phase.arena.used_bytes());
+  for (const ReplayArena& phase : impl_->phases) transient = std::max(transient, phase.used_bytes());
   return align_up(impl_->resident_arena.used_bytes()) + align_up(transient);
 }
 
@@ -254,25 +257,25 @@ void Trainer::Impl::write_gradients() {
 
 // Loss and gradients of one micro-batch, as the first of a step or a further one: queued kernel by kernel, or by
 // launching what was recorded. `graph` is its place in `recorded`.
-void Trainer::Impl::run_micro(const StepBuffers& b, bool first, size_t graph, const UpdateArgs* early) {
-  PhaseMemory& phase = memory_of(first ? Phase::step : Phase::further);
-  const Context ctx = context(phase.arena);
-  const auto walk = [&](const Context& in) { step.forward_backward(in, residents, b, early); };
-  if (!records(train) || !warm) return walk(ctx);
+void Trainer::Impl::run_micro(const StepBuffers& b, GradientSink& sink, bool first, size_t graph) {
+  Context ctx = context(first ? Phase::step : Phase::further);
+  const auto walk = [&] { step.forward_backward(ctx, weights, sink, b); };
+  if (!records(train) || !warm) return walk();
   if (recorded[graph] == nullptr) {
-    recorded[graph] = std::make_unique<DeviceGraph>(ctx, [&] { walk(ctx); });
+    recorded[graph] = std::make_unique<DeviceGraph>(ctx, walk);
   } else {
-    walk(context(phase.books));
+    ctx.books_only = true;  // the host must know where everything lies; gradients outlive this walk
+    walk();
   }
   recorded[graph]->launch(ctx);
 }
 
 // The gradients of a step. However many micro-batches it has, two graphs are recorded: with one, for each set of
 // buffers; with several, for the first, which overwrites gradients, and for the others, which add to them.
-void Trainer::Impl::run_gradients(size_t which, const UpdateArgs* early) {
+void Trainer::Impl::run_gradients(size_t which, GradientSink& sink) {
   const StepBuffers& b = residents.buffers[which];
   residents.gradients.begin_step();
-  if (!residents.turn) run_micro(b, true, which, early);
+  if (!residents.turn) run_micro(b, sink, true, which);
   for (int64_t micro = 0; residents.turn && micro < train.accumulate; ++micro) {
     const bool first = micro == 0;
     const StepBuffers& turn = *residents.turn;
@@ -281,9 +284,9 @@ void Trainer::Impl::run_gradients(size_t which, const UpdateArgs* early) {
     if (first) queue_copy(ctx, turn.loss_grad, b.loss_grad);
     queue_copy(ctx, turn.ids, b.micro_ids(micro));
     queue_copy(ctx, turn.labels, b.micro_labels(micro));
-    run_micro(turn, first, first ? 0 : 1, early);
+    run_micro(turn, sink, first, first ? 0 : 1);
     queue_copy(ctx, b.loss(micro), turn.loss(0));
-    memory_of(phase).arena.restart();
+    memory_of(phase).restart();
   }
   warm = true;
 }
@@ -338,22 +341,23 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
   const bool one = t.train.accumulate == 1, early = t.train.memory.update_early;
   const Phase update_phase = one ? Phase::step : Phase::update;
   const Context step_ctx = t.context(Phase::step), update_ctx = t.context(update_phase);
-  UpdateArgs update{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
+  const UpdateArgs args{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
   if (t.pending.empty()) t.step_began = t.moment(step_ctx);
-  t.run_gradients(entry.buffers, early ? &update : nullptr);
+  EarlyUpdates early_updates(t.update, t.residents, b, args);
+  t.run_gradients(entry.buffers, early ? static_cast<GradientSink&>(early_updates) : t.residents.gradients);
   if (!early) {
     t.write_gradients();
-    t.step.norm(update_ctx, t.residents, b, t.loss_scale.scale());
+    t.update.norm(update_ctx, t.residents, b, args.loss_scale);
     const bool dynamic = t.train.precision.loss_scale.dynamic;
     entry.report.skipped = dynamic && !t.loss_scale.update(t.gradients_finite(b));
     if (entry.report.skipped) {
       t.residents.gradients.used_all();
     } else {
-      t.step.update(update_ctx, t.residents, b, update);
+      t.update.all(update_ctx, t.residents, b, args);
     }
   }
   t.updates += entry.report.skipped ? 0 : 1;
-  t.memory_of(update_phase).arena.restart();
+  t.memory_of(update_phase).restart();
   entry.done = t.moment(step_ctx);
   t.pending.push_back(std::move(entry));
   t.unfinished = false;
@@ -405,8 +409,8 @@ double Trainer::evaluate(const TokenBatch& batch) {
   copy_to(t.transfers(), b.micro_ids(0), batch.ids.data());
   copy_to(t.transfers(), b.micro_labels(0), batch.labels.data());
   const Context ctx = t.context(Phase::evaluation);
-  t.step.evaluate(ctx, t.residents, b);
-  t.memory_of(Phase::evaluation).arena.restart();
+  t.step.evaluate(ctx, t.weights, b);
+  t.memory_of(Phase::evaluation).restart();
   t.unfinished = false;
   float loss = 0;
   copy_from(ctx, &loss, b.loss(0));
@@ -414,9 +418,10 @@ double Trainer::evaluate(const TokenBatch& batch) {
 }
 
 std::map<std::string, uint64_t> Trainer::Impl::write_model(const fs::path& folder) const {
-  const std::vector<Tensor> weights(residents.weight.begin(), residents.weight.end());
+  std::vector<Tensor> tensors;
+  for (const TrainedParameter& trained : residents.parameters) tensors.push_back(trained.weight);
   const uint64_t model_sum = write_safetensors(
-      folder / "model.safetensors", only_finite(parts_to_store(transfers(), parameters, weights)), {{"format", "pt"}});
+      folder / "model.safetensors", only_finite(parts_to_store(transfers(), parameters, tensors)), {{"format", "pt"}});
   write_text_file(folder / "config.json", config_text);
   return {{"model.safetensors", model_sum}, {"config.json", text_checksum(config_text)}};
 }

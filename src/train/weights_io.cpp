@@ -64,11 +64,14 @@ void store_values(const Context& ctx, const Tensor& to, int64_t first, const std
   copy_bytes_to(ctx, to, first * size_of(to.dtype), bytes.data(), static_cast<int64_t>(bytes.size()));
 }
 
-// The weight and its master copy, where there is one.
+// The weight, and what copies it: the master.
 void store_parameter(const Context& ctx, Residents& r, size_t parameter, int64_t first,
                      const std::vector<float>& values, std::vector<std::byte>& bytes) {
-  store_values(ctx, r.weight[parameter], first, values, bytes);
-  if (!r.master.empty()) store_values(ctx, r.master[parameter], first, values, bytes);
+  const TrainedParameter& trained = r.parameters[parameter];
+  store_values(ctx, trained.weight, first, values, bytes);
+  for (const TrainedParameter::State& state : trained.states) {
+    if (state.copies_weight) store_values(ctx, state.tensor, first, values, bytes);
+  }
 }
 
 template <class T>
@@ -188,10 +191,8 @@ struct NamedState {
 std::vector<NamedState> named_states(const ParameterList& parameters, const Residents& r) {
   std::vector<NamedState> list;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
-    const std::string& name = parameters.all[i].name;
-    if (!r.master.empty()) list.push_back({name + ".master", r.master[i]});
-    list.push_back({name + ".m", r.m[i]});
-    list.push_back({name + ".v", r.v[i]});
+    for (const TrainedParameter::State& state : r.parameters[i].states)
+      list.push_back({parameters.all[i].name + "." + state.name, state.tensor});
   }
   return list;
 }
@@ -322,8 +323,10 @@ void load_states(const Context& ctx, const ParameterList& parameters, const Tens
 }
 
 void clear_states(const Context& ctx, Residents& r) {
-  for (const auto* states : {&r.m, &r.v}) {
-    for (const OwnedTensor& state : *states) fill_zero(ctx, state);
+  for (const TrainedParameter& trained : r.parameters) {
+    for (const TrainedParameter::State& state : trained.states) {
+      if (!state.copies_weight) fill_zero(ctx, state.tensor);
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include "tigon/memory/arena.hpp"
 #include "train/small_model.hpp"
 #include "train/step.hpp"
+#include "train/update.hpp"
 
 namespace tigon::test {
 namespace {
@@ -69,20 +70,24 @@ TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
         ctx{.threads = train.threads, .memory = &heap_passes};
     Residents r(keep, parameters, train);
     const StepBuffers &b = r.buffers[0], &micro = r.turn ? *r.turn : b;
-    for (auto* tensors : {&r.weight, &r.master, &r.m, &r.v}) {
-      for (const OwnedTensor& t : *tensors) std::fill_n(t.view.as<char>(), t.view.bytes(), char{0});
+    const auto zero = [](const Tensor& t) { std::fill_n(t.as<char>(), t.bytes(), char{0}); };
+    for (const TrainedParameter& trained : r.parameters) {
+      zero(trained.weight);
+      for (const TrainedParameter::State& state : trained.states) zero(state.tensor);
     }
     *micro.loss_grad.view.as<float>() = 1.0f;
     const Step step(model, parameters, train);
+    const Update update(parameters, train);
+    ResidentWeights weights(parameters, r);
     r.gradients.begin_step();
     for (const TokenBatch& batch : small_batch(model, train, 0)) {
       std::copy(batch.ids.begin(), batch.ids.end(), micro.ids.view.as<int32_t>());
       std::copy(batch.labels.begin(), batch.labels.end(), micro.labels.view.as<int32_t>());
-      step.forward_backward(ctx, r, micro);
+      step.forward_backward(ctx, weights, r.gradients, micro);
     }
     const int64_t forward_backward = passes.peak_bytes();
-    step.norm(ctx, r, b, 1.0);
-    step.update(ctx, r, b, {});
+    update.norm(ctx, r, b, 1.0);
+    update.all(ctx, r, b, {});
     EXPECT_EQ(stays.peak_bytes(), plan.residents.plan.lower_bound());
     const int64_t planned = std::max(plan[Phase::step].plan.lower_bound(), plan[Phase::further].plan.lower_bound());
     EXPECT_EQ(train.accumulate > 1 ? forward_backward : passes.peak_bytes(), planned);

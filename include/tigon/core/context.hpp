@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -73,6 +74,15 @@ class Buffer {
 
 inline constexpr int kMostThreads = 4096;  // more than that is a mistake, and more than most systems start
 
+// What a call does with its context.
+enum class Mode : uint8_t {
+  run,      // compute
+  measure,  // check arguments and book scratch, in memory that exists only on paper: for a plan
+  books,    // the same in the run's own memory, while the device runs what was recorded
+};
+
+class Observer;
+
 // How an op runs: where, on which stream, with how many threads, and where its scratch comes from. A plain value;
 // it owns nothing. Ops may run in several threads at once, each with a memory source of its own.
 struct Context {
@@ -80,9 +90,22 @@ struct Context {
   void* stream = nullptr;          // cudaStream_t on a GPU
   int threads = 0;                 // CPU threads, at most kMostThreads; 0 means all. Results do not depend on it.
   MemorySource* memory = nullptr;  // scratch and intermediates; may stay null for ops that need none
+  Observer* observer = nullptr;    // told of every Scope; see tigon/core/scope.hpp
+  bool books_only = false;
+  std::optional<MemoryClass> books_as{};  // the row of the memory table for all that is taken; else what each is
 
-  // In measure mode an op checks its arguments, books its scratch and returns without touching data.
-  bool measuring() const noexcept { return memory != nullptr && memory->measuring(); }
+  Mode mode() const noexcept {
+    if (memory != nullptr && memory->measuring()) return Mode::measure;
+    return books_only ? Mode::books : Mode::run;
+  }
+  // An op then checks its arguments, books its scratch and returns without touching data.
+  bool measuring() const noexcept { return mode() != Mode::run; }
+  // This context for calls whose memory all belongs to one row of the table, as the loss's does.
+  Context booked_as(MemoryClass memory_class) const {
+    Context same = *this;
+    same.books_as = memory_class;
+    return same;
+  }
 
   Buffer scratch(std::string_view name, int64_t bytes) const { return take(name, bytes, MemoryClass::workspace); }
   Buffer take(std::string_view name, int64_t bytes, MemoryClass memory_class) const;

@@ -17,6 +17,8 @@ namespace tigon {
 
 // The values that live inside a block. With T = batch·seq tokens:
 enum class Slot : uint8_t {
+  in_mid,    // [T, hidden] the terms of x, as the block below leaves them
+  in_out,    // [T, hidden]
   x,         // [T, hidden] the block's input: what a checkpoint of the layer is
   normed1,   // [T, hidden]
   rstd1,     // [T] f32
@@ -126,15 +128,11 @@ struct BlockValues {
   bool has(Slot slot) const { return value[static_cast<size_t>(slot)].view.present(); }
 };
 
-// The stream as a block leaves it: mid + out, not added yet. The next norm adds them, and then gives them back.
-struct StreamEnd {
-  Tensor mid{};
-  Tensor out{};
-  BlockValues* values = nullptr;  // whose they are
-  bool keeps_mid = false;
-
-  explicit operator bool() const noexcept { return values != nullptr; }
-  void release() const;
+// The stream as a block leaves it: mid + out, not added yet. The next norm adds them. A mid that its block keeps for
+// backward is only a view here.
+struct Stream {
+  OwnedTensor mid;
+  OwnedTensor out;
 };
 
 // How often each stage's forward ran: what recompute costs.
@@ -147,9 +145,7 @@ struct BlockRun {
   int64_t layer = 0;
   const BlockTensors& weight;
   BlockValues& values;
-  StreamEnd below{};  // forward: what becomes x; absent where x is there already
   GradientSource* gradients = nullptr;
-  StageRuns* runs = nullptr;
 
   const Tensor& w(BlockWeight which) const { return weight[static_cast<size_t>(which)]; }
   OwnedTensor make(Slot slot, bool gradient) const;
@@ -158,13 +154,16 @@ struct BlockRun {
 
 struct Stage {
   StageId id;
-  SlotSet reads;
-  SlotSet writes;
-  SlotSet backward_reads;  // must be there
-  SlotSet backward_uses;   // used if there, else made on the way
-  SlotSet grad_reads;      // whose gradients
+  SlotSet reads;   // those of them that are there
+  SlotSet writes;  // those that are not there yet
+  SlotSet backward_reads;
+  SlotSet backward_makes{};  // there after backward, even where nobody kept it
+  SlotSet grad_reads;        // whose gradients
   void (*forward)(const BlockRun& run);
   void (*backward)(const BlockRun& run);
+  // The weight's gradient, where it waits for what the backward of an earlier stage makes.
+  SlotSet dweight_reads{};
+  void (*dweight)(const BlockRun& run) = nullptr;
 };
 
 // The list for this shape.
@@ -180,9 +179,8 @@ class Block {
   // The stages that run again before backward.
   StageMask rerun() const noexcept { return rerun_; }
 
-  // run.values holds x, or run.below what it is made of. Keeps what backward will need (nothing with `for_backward`
-  // false) and returns what whoever is next adds up.
-  StreamEnd forward(const BlockRun& run, bool for_backward = true) const;
+  // From x, or from the stream that becomes x. Keeps what backward will need (nothing with `for_backward` false).
+  Stream forward(const BlockRun& run, Stream below, bool for_backward = true) const;
   // Runs the stages again that backward needs.
   void restore(const BlockRun& run) const;
   // From the gradient of the next block's x to that of this one's. Everything in run.values dies.
@@ -195,6 +193,7 @@ class Block {
   std::vector<Stage> stages_;
   SlotSet kept_;
   SlotSet for_backward_;  // what backward reads, of all stages
+  SlotSet for_dweight_;   // what only the gradients of weights read
   StageMask rerun_ = 0;
 };
 

@@ -30,6 +30,12 @@ struct Parameter {
   int64_t elements() const { return sizes.size() == 2 ? sizes[0] * sizes[1] : sizes[0]; }
 };
 
+// What is loaded, differentiated and updated together: parameters [begin, end) of the list.
+struct Part {
+  std::string name;  // "embedding", "layers.3", "end"
+  int begin = 0, end = 0;
+};
+
 // All parameters in the order of the forward pass, and where each stands in that list.
 struct ParameterList {
   // Throws Error unless check_model_config accepts the model.
@@ -41,8 +47,14 @@ struct ParameterList {
   int head = -1;  // the embedding's index where they are tied
   // [layer][BlockWeight]; -1 for what this model has not.
   std::vector<std::array<int, kBlockWeightCount>> blocks;
+  // The embedding, each block, the final norm with the head. A head that is the embedding belongs to its part.
+  std::vector<Part> parts;
 
   int64_t elements() const;
+  int embedding_part() const { return 0; }
+  int block_part(int64_t layer) const { return static_cast<int>(layer) + 1; }
+  int end_part() const { return static_cast<int>(blocks.size()) + 1; }
+  int head_part() const { return head == embedding ? embedding_part() : end_part(); }
 };
 
 }  // namespace tigon

@@ -1,0 +1,60 @@
+#include "train/update.hpp"
+
+#include "tigon/core/scope.hpp"
+#include "tigon/ops/global_norm.hpp"
+
+namespace tigon {
+
+void Update::norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const {
+  const Scope scope(ctx, "norm");
+  const std::vector<Tensor> gradients = r.gradients.all();
+  ops::global_norm(ctx, {.tensors = gradients,
+                         .norm = buffers.norm(),
+                         .clip = buffers.clip(),
+                         .max_norm = train_.clip,
+                         .scale = 1.0 / loss_scale});
+}
+
+void Update::all(const Context& ctx, Residents& r, const StepBuffers& buffers, const UpdateArgs& args) const {
+  for (int p = 0; p < static_cast<int>(parameters_.parts.size()); ++p) part_by(ctx, r, p, buffers.clip(), args);
+}
+
+void Update::part(const Context& ctx, Residents& r, const StepBuffers& buffers, int part,
+                  const UpdateArgs& args) const {
+  const Part& p = parameters_.parts[static_cast<size_t>(part)];
+  std::vector<Tensor> gradients;
+  for (int i = p.begin; i < p.end; ++i) gradients.push_back(r.gradients.of(i));
+  ops::global_norm(ctx, {.tensors = gradients, .norm = buffers.part_norm(part)});
+  part_by(ctx, r, part, {}, args);
+}
+
+void Update::part_by(const Context& ctx, Residents& r, int part, const Tensor& grad_scale,
+                     const UpdateArgs& args) const {
+  const Part& p = parameters_.parts[static_cast<size_t>(part)];
+  const Scope scope(ctx, "update", part);
+  for (int i = p.begin; i < p.end; ++i) {
+    const Parameter& parameter = parameters_.all[static_cast<size_t>(i)];
+    const auto flat = [&](const Tensor& t) { return t.present() ? t.reshape({parameter.elements()}) : Tensor{}; };
+    const TrainedParameter& trained = r.parameters[static_cast<size_t>(i)];
+    const Tensor master = trained.state("master");
+    const AdamwOptions& options = train_.optimizer;
+    ops::adamw(ctx, {.param = flat(master.present() ? master : trained.weight),
+                     .grad = flat(r.gradients.of(i)),
+                     .m = flat(trained.state("m")),
+                     .v = flat(trained.state("v")),
+                     .param_copy = master.present() ? flat(trained.weight) : Tensor{},
+                     .grad_scale = grad_scale,
+                     .lr = args.lr,
+                     .beta1 = options.beta1,
+                     .beta2 = options.beta2,
+                     .eps = options.eps,
+                     .weight_decay = parameter.decays ? options.weight_decay : 0.0,
+                     .step = args.adam_step,
+                     .rounding = train_.precision.rounding,
+                     .seed = train_.seed,
+                     .tensor_id = static_cast<uint32_t>(i)});
+    r.gradients.used(i);
+  }
+}
+
+}  // namespace tigon
