@@ -104,13 +104,16 @@ void TrainFlags::add_training(CLI::App& command) {
   };
   loss_scale("--loss-scale-power", "fp16: the loss scale begins at 2 to this power", "16",
              [](LossScaleRule& rule, int64_t power) { rule.initial = std::exp2(power); })
-      ->check(CLI::Range(0, 40));
+      ->check(CLI::Range(0, 40))
+      ->type_name("N");
   loss_scale("--loss-scale-window", "fp16: it doubles after so many good steps", "1000",
              [](LossScaleRule& rule, int64_t steps) { rule.window = steps; })
-      ->check(CLI::Range(1, 1 << 30));
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N");
   loss_scale("--loss-scale-hysteresis", "fp16: it halves after so many overflows", "1",
              [](LossScaleRule& rule, int64_t steps) { rule.hysteresis = steps; })
-      ->check(CLI::Range(1, 1 << 30));
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N");
 }
 
 void TrainFlags::add_results(CLI::App& command) {
