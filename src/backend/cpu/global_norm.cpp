@@ -49,7 +49,7 @@ HWY_EXPORT(SumOfSquares);
 
 namespace {
 
-constexpr int64_t kNormBlock = int64_t{1} << 16;
+constexpr int64_t kNormBlock = ops::kNormPiece;
 
 int64_t norm_blocks(const Tensor& t) { return (t.elements() + kNormBlock - 1) / kNormBlock; }
 
@@ -58,20 +58,23 @@ int64_t norm_blocks(const Tensor& t) { return (t.elements() + kNormBlock - 1) / 
 void global_norm(const Context& ctx, const ops::GlobalNorm& args) {
   int64_t blocks = 0;
   for (const Tensor& t : args.tensors) blocks += norm_blocks(t);
+  const bool read = args.pieces && args.tensors.empty();
+  if (read) blocks = args.pieces.elements();
   const auto count = static_cast<int64_t>(args.tensors.size());
   const Buffer ends = ctx.scratch("global_norm_ends", count * 8);  // the block after each tensor's last
-  const Buffer partials = ctx.scratch("global_norm_partials", blocks * 8);
+  const Buffer partials = ctx.scratch("global_norm_partials", args.pieces ? 0 : blocks * 8);
   if (ctx.measuring()) return;
   int64_t* const end = ends.as<int64_t>();
-  double* const partial = partials.as<double>();
+  double* const partial = args.pieces ? args.pieces.as<double>() : partials.as<double>();
   for (int64_t i = 0, sum = 0; i < count; ++i) end[i] = sum += norm_blocks(args.tensors[static_cast<size_t>(i)]);
   const auto run = HWY_DYNAMIC_DISPATCH(SumOfSquares);
-  parallel_tasks(ctx, blocks, [&](int64_t block) {
+  parallel_tasks(ctx, read ? 0 : blocks, [&](int64_t block) {
     const int64_t index = std::upper_bound(end, end + count, block) - end;
     const Tensor& t = args.tensors[static_cast<size_t>(index)];
     const int64_t begin = (block - (end[index] - norm_blocks(t))) * kNormBlock;
     partial[block] = run(t, begin, std::min(t.elements(), begin + kNormBlock));
   });
+  if (!args.norm) return;
   double squares = 0;
   for (int64_t block = 0; block < blocks; ++block) squares += partial[block];
   const double norm = std::abs(args.scale) * std::sqrt(squares);

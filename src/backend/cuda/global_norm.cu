@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kSumThreads = 1024;
-constexpr int64_t kPiece = int64_t{1} << 15;
+constexpr int64_t kPiece = ops::kNormPieceOnGpu;
 constexpr int kMaxTensors = 96;  // per launch: they travel as its parameter
 
 struct NormList {
@@ -93,12 +93,14 @@ int64_t pieces_of(const Tensor& t) { return divide_up(t.elements(), kPiece); }
 void global_norm(const Context& ctx, const ops::GlobalNorm& args) {
   int64_t pieces = 0;
   for (const Tensor& t : args.tensors) pieces += pieces_of(t);
-  const Buffer partials = ctx.scratch("global_norm_partials", pieces * 8);
+  const Buffer scratch = ctx.scratch("global_norm_partials", args.pieces ? 0 : pieces * 8);
   if (ctx.measuring()) return;
-  if (args.norm.dtype != DType::f32) refuse_type("global_norm", args.norm.dtype);
+  if (args.norm && args.norm.dtype != DType::f32) refuse_type("global_norm", args.norm.dtype);
+  double* const partials = args.pieces ? args.pieces.as<double>() : scratch.as<double>();
+  if (args.tensors.empty() && args.pieces) pieces = args.pieces.elements();
   const DeviceGuard guard(ctx);
   NormList list{};
-  list.partials = partials.as<double>();
+  list.partials = partials;
   const auto flush = [&] {
     const int64_t waiting = list.first_piece[list.count];
     if (waiting > 0) {
@@ -118,7 +120,8 @@ void global_norm(const Context& ctx, const ops::GlobalNorm& args) {
     if (++list.count == kMaxTensors) flush();
   }
   flush();
-  norm_sum_kernel<<<1, kSumThreads, 0, stream_of(ctx)>>>(partials.as<double>(), pieces, args.scale, args.max_norm,
+  if (!args.norm) return;
+  norm_sum_kernel<<<1, kSumThreads, 0, stream_of(ctx)>>>(partials, pieces, args.scale, args.max_norm,
                                                          args.norm.as<float>(),
                                                          args.clip ? args.clip.as<float>() : nullptr);
   check_launch("global_norm");
