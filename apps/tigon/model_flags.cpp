@@ -65,6 +65,19 @@ void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--mlp-tile", train.memory.mlp_tile, "Run the MLP on so many tokens at a time; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
+  add_word(command, "--offload",
+           "What has its home on the host: none; optimizer (states and gradients, updated by the host's cores); all "
+           "(weights too); all+checkpoints (each layer's input as well); or kind by kind, such as "
+           "states=host,gradients=host",
+           to_string(train.memory.homes),
+           [this](const std::string& text) { train.memory.homes = homes_from_string(text); })
+      ->type_name("WHAT");
+  add_word(command, "--order",
+           "With --accumulate: each micro-batch through all layers, or all micro-batches through each layer, so that "
+           "weights move twice a step however large it is",
+           std::string(to_string(train.memory.order)),
+           [this](const std::string& text) { train.memory.order = order_from_string(text); })
+      ->type_name("batches|layers");
   CLI::Option* chunk_option = command
                                   .add_option("--chunk", train.memory.chunk.tokens,
                                               "Tokens per chunk of the fused loss; 0: by the size of the logits")

@@ -12,9 +12,12 @@ DeviceBlock::DeviceBlock(Device device, int64_t bytes) {
   }
 }
 
+// What stays on the host is written there, whatever the device is.
+static bool on_host(const Tensor& t) { return t.device.kind == DeviceKind::cpu; }
+
 void copy_bytes_to(const Context& ctx, const Tensor& to, int64_t offset, const void* from, int64_t bytes) {
   void* target = to.as<std::byte>() + offset;
-  if (ctx.device.kind == DeviceKind::cpu) {
+  if (on_host(to)) {
     std::memcpy(target, from, static_cast<size_t>(bytes));
     return;
   }
@@ -24,7 +27,7 @@ void copy_bytes_to(const Context& ctx, const Tensor& to, int64_t offset, const v
 
 void copy_bytes_from(const Context& ctx, void* to, const Tensor& from, int64_t offset, int64_t bytes) {
   const void* source = from.as<std::byte>() + offset;
-  if (ctx.device.kind == DeviceKind::cpu) {
+  if (on_host(from)) {
     std::memcpy(to, source, static_cast<size_t>(bytes));
     return;
   }
@@ -44,7 +47,7 @@ void queue_copy(const Context& ctx, const Tensor& to, const Tensor& from) {
 }
 
 void fill_zero(const Context& ctx, const Tensor& t) {
-  if (ctx.device.kind == DeviceKind::cpu) {
+  if (on_host(t)) {
     std::memset(t.data, 0, static_cast<size_t>(t.bytes()));
   } else {
     device_fill(ctx, t.data, 0, t.bytes());

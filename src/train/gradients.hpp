@@ -14,6 +14,8 @@ class GradientSink {
   virtual Gradient at(const Context& ctx, int parameter) = 0;
   // Backward has written all of a part.
   virtual void complete(const Context& ctx, int part) = 0;
+  // All parts are complete. Whatever is still on its way is waited for, in ctx.stream's order.
+  virtual void finish(const Context&) {}
 };
 
 // Gradients that stay on the device until they are used. Each is born when backward first writes it; over several

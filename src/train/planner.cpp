@@ -7,8 +7,8 @@
 
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
+#include "train/residency/residency.hpp"
 #include "train/step.hpp"
-#include "train/update.hpp"
 
 namespace tigon {
 
@@ -31,8 +31,11 @@ int64_t product(std::initializer_list<int64_t> factors) {
   return all;
 }
 
-MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
-  check_train_config(train, model);
+MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& asked) {
+  check_train_config(asked, model);
+  TrainConfig train = asked;
+  // The host updates early wherever that may be.
+  if (train.memory.homes.states == Home::host) train.memory.update_early = false;
   if (static_cast<int64_t>(parameters.blocks.size()) != model.layers) {
     throw Error(ErrorCode::invalid_argument, {.where = "plan_memory",
                                               .what = "the parameters are those of another model",
@@ -42,34 +45,34 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
   MemoryPlan plan;
   plan.train = train;
   const Step step(model, parameters, train);
-  const Update update(parameters, train);
   {
     // All before what stays, which holds the step's gradients: after an error they go back to arenas that are there.
-    MeasureArena stays(plan.residents.ledger);
+    MeasureArena stays(plan.residents.ledger), pinned(plan.pinned.ledger), host(plan.host.ledger);
     std::deque<MeasureArena> arenas;
     for (Sequence& sequence : plan.phases) arenas.emplace_back(sequence.ledger);
-    const auto with = [&](MeasureArena& arena) {
-      return Context{.device = train.device, .threads = train.threads, .memory = &arena};
+    const auto with = [&](Device device, MeasureArena& arena) {
+      return Context{.device = device, .threads = train.threads, .memory = &arena};
     };
-    const auto in = [&](Phase phase) { return with(arenas[static_cast<size_t>(phase)]); };
-    Residents r(with(stays), parameters, train);
+    const auto in = [&](Phase phase) { return with(train.device, arenas[static_cast<size_t>(phase)]); };
+    Residents r({.device = with(train.device, stays), .pinned = with({}, pinned), .host = with({}, host)}, parameters,
+                model, train);
+    Residency residency(model, parameters, train, r);
     const StepBuffers &buffers = r.buffers[0], &micro = r.turn ? *r.turn : buffers;
     // The sequences are measured while what stays is there, as they run.
-    r.gradients.begin_step();
-    ResidentWeights weights(parameters, r);
+    residency.begin_step();
     const UpdateArgs args;
-    EarlyUpdates early(update, r, buffers, args);
-    GradientSink& sink = train.memory.update_early ? static_cast<GradientSink&>(early) : r.gradients;
-    step.forward_backward(in(Phase::step), weights, sink, micro);
-    if (train.accumulate > 1) step.forward_backward(in(Phase::further), weights, sink, micro);
-    if (!train.memory.update_early) {
-      const Context ctx = in(train.accumulate > 1 ? Phase::update : Phase::step);
-      update.norm(ctx, r, buffers, 1.0);
-      update.all(ctx, r, buffers, args);
-    }
-    if (train.evaluates) step.evaluate(in(Phase::evaluation), weights, buffers);
+    GradientSink& sink = residency.gradients(buffers, args);
+    const auto walk_micro = [&](Phase phase) {
+      step.forward_backward(in(phase), residency.weights(), sink, residency.inputs(), micro);
+    };
+    walk_micro(Phase::step);
+    if (train.turns()) walk_micro(Phase::further);
+    const Context update_ctx = in(train.turns() ? Phase::update : Phase::step);
+    if (!train.memory.update_early) residency.norm(update_ctx, buffers, 1.0);
+    if (!residency.updates_early()) residency.update(update_ctx, buffers, args);
+    if (train.evaluates) step.evaluate(in(Phase::evaluation), residency.weights(), buffers);
   }
-  plan.residents.plan = Plan::pack(plan.residents.ledger);
+  for (Sequence* stays : {&plan.residents, &plan.pinned, &plan.host}) stays->plan = Plan::pack(stays->ledger);
   for (Sequence& sequence : plan.phases) sequence.plan = Plan::pack(sequence.ledger);
   return plan;
 }

@@ -1,5 +1,7 @@
 #include "train/residents.hpp"
 
+#include "tigon/ops/global_norm.hpp"
+
 namespace tigon {
 
 Tensor TrainedParameter::state(std::string_view name) const {
@@ -9,20 +11,46 @@ Tensor TrainedParameter::state(std::string_view name) const {
   return {};
 }
 
-Residents::Residents(const Context& ctx, const ParameterList& list, const TrainConfig& train)
+Residents::Residents(const Spaces& spaces, const ParameterList& list, const ModelConfig& model,
+                     const TrainConfig& train)
     : gradients(list, train.precision.grad) {
   const Precision& precision = train.precision;
+  const Homes& homes = train.memory.homes;
+  const Context& ctx = spaces.device;
+  const bool host_updates = homes.states == Home::host;
   for (const Parameter& p : list.all) {
     TrainedParameter& trained = parameters.emplace_back();
-    trained.weight = {ctx, p.name, precision.weight, p.sizes, MemoryClass::weights};
+    trained.weight = {host_updates ? spaces.pinned : spaces.of(homes.weights), p.name, precision.weight, p.sizes,
+                      MemoryClass::weights};
+    if (host_updates && homes.weights == Home::device) {
+      trained.on_device = {ctx, p.name, precision.weight, p.sizes, MemoryClass::weights};
+    }
+    if (host_updates) {
+      trained.gradient = {spaces.pinned, p.name + ".grad", precision.grad, p.sizes, MemoryClass::gradients};
+    }
     const auto keep = [&](const char* name, DType dtype, bool copies_weight) {
-      trained.states.push_back({name, copies_weight, {ctx, p.name + "." + name, dtype, p.sizes, MemoryClass::states}});
+      trained.states.push_back({name,
+                                copies_weight,
+                                {host_updates ? spaces.host : ctx, p.name + "." + name, dtype, p.sizes,
+                                 MemoryClass::states}});
     };
     if (precision.master) keep("master", *precision.master, true);
     keep("m", precision.m, false);
     keep("v", precision.v, false);
   }
-  if (train.accumulate > 1) gradients.take_all(ctx);
+  if (host_updates) {
+    int64_t pieces = 0;
+    for (const Parameter& p : list.all) pieces += ops::norm_pieces(train.device, p.elements());
+    norm_pieces = {ctx, "norm pieces", DType::f64, {pieces}, MemoryClass::other};
+    host_clip = {spaces.pinned, "clipping factor", DType::f32, {1}, MemoryClass::other};
+  } else if (train.turns()) {
+    gradients.take_all(ctx);
+  }
+  for (int64_t i = 0; homes.layer_inputs == Home::host && i < (model.layers + 1) * train.micros_at_once(); ++i) {
+    layer_inputs.emplace_back(spaces.pinned, "layers." + std::to_string(i / train.micros_at_once()) + ".x",
+                              precision.weight, std::initializer_list<int64_t>{train.tokens(), model.hidden},
+                              MemoryClass::layer_inputs);
+  }
   const int64_t tokens = train.tokens();
   const int64_t parts = train.memory.update_early ? static_cast<int64_t>(list.parts.size()) : 0;
   const int sets = train.device.kind == DeviceKind::cpu ? 1 : 2;
@@ -33,7 +61,7 @@ Residents::Residents(const Context& ctx, const ParameterList& list, const TrainC
                        .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2 + parts}, MemoryClass::other)};
   };
   for (int i = 0; i < sets; ++i) buffers.push_back(take_buffers(train.accumulate));
-  if (train.accumulate > 1) turn = take_buffers(1);
+  if (train.turns()) turn = take_buffers(1);
 }
 
 }  // namespace tigon

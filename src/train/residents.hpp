@@ -31,24 +31,37 @@ struct StepBuffers {
   static Tensor row(const OwnedTensor& t, int64_t i) { return t.view.slice(0, i, i + 1).reshape({t.view.sizes[1]}); }
 };
 
-// What stays of one parameter: its weight, and what the optimizer keeps for it.
+// Where memory comes from, by what it is near to. On the host, what copies reach at full speed is pinned.
+struct Spaces {
+  Context device;
+  Context pinned;
+  Context host;
+
+  const Context& of(Home home) const { return home == Home::device ? device : pinned; }
+};
+
+// What stays of one parameter: its weight, what the optimizer keeps for it, and its gradient where that goes home.
 struct TrainedParameter {
   struct State {
     const char* name;    // "master", "m", "v"
     bool copies_weight;  // else it begins at zero
     OwnedTensor tensor;
   };
-  OwnedTensor weight;
+  OwnedTensor weight;     // at home
+  OwnedTensor on_device;  // its copy for the device, where the host updates weights that stay on the device as well
+  OwnedTensor gradient;   // on the host; absent where gradients stay on the device
   std::vector<State> states;
+
+  const Tensor& device_weight() const { return on_device.view.present() ? on_device.view : weight.view; }
 
   // Absent where this optimizer has none of that name.
   Tensor state(std::string_view name) const;
 };
 
-// Everything that stays from step to step: weights, the optimizer's states, the buffers to the host, and the gradients
-// where several micro-batches add to them.
+// Everything that stays from step to step, each in its home: weights, the optimizer's states, the buffers to the host,
+// and the gradients where several micro-batches add to them.
 struct Residents {
-  Residents(const Context& ctx, const ParameterList& parameters, const TrainConfig& train);
+  Residents(const Spaces& spaces, const ParameterList& parameters, const ModelConfig& model, const TrainConfig& train);
 
   std::vector<TrainedParameter> parameters;
   std::vector<StepBuffers> buffers;
@@ -56,6 +69,11 @@ struct Residents {
   // GPU records of one serves for the others.
   std::optional<StepBuffers> turn;
   Gradients gradients;
+  // Where gradients go home: the sums of their squares by pieces, and the clipping factor for the host.
+  OwnedTensor norm_pieces;  // [pieces] f64
+  OwnedTensor host_clip;    // [1] f32
+  // Homes of the layers' inputs on the host: [(layers + 1)·micro-batches], the last layer's output among them.
+  std::vector<OwnedTensor> layer_inputs;
 };
 
 }  // namespace tigon

@@ -2,6 +2,7 @@
 
 #include "tigon/model/block.hpp"
 #include "tigon/train/train_config.hpp"
+#include "train/residency/layer_inputs.hpp"
 #include "train/weight_source.hpp"
 
 namespace tigon {
@@ -12,17 +13,23 @@ class Step {
  public:
   Step(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
 
-  // Loss and gradients of micro-batch 0.
-  void forward_backward(const Context& ctx, WeightSource& weights, GradientSink& gradients,
+  // Loss and gradients of as many micro-batches as a layer takes at once: 1, or by layers all of the step's.
+  void forward_backward(const Context& ctx, WeightSource& weights, GradientSink& gradients, LayerInputs& inputs,
                         const StepBuffers& buffers) const;
   // The loss alone, of micro-batch 0.
   void evaluate(const Context& ctx, WeightSource& weights, const StepBuffers& buffers) const;
 
  private:
-  OwnedTensor embed(const Context& ctx, WeightSource& weights, const StepBuffers& buffers) const;
-  // With `gradients` absent the loss alone.
-  OwnedTensor loss_and_grad(const Context& ctx, WeightSource& weights, GradientSink* gradients,
-                            const StepBuffers& buffers, Stream stream) const;
+  BlockRun run_of(const Context& ctx, int64_t layer, const BlockTensors& weight, BlockValues& values) const {
+    return {.ctx = ctx, .shape = block_.shape(), .layer = layer, .weight = weight, .values = values};
+  }
+  OwnedTensor embed(const Context& ctx, const WeightLease& weights, const StepBuffers& buffers, int64_t micro) const;
+  // The input of a layer from what the one below leaves.
+  OwnedTensor sum(const Context& ctx, int64_t layer, Stream stream) const;
+  // From the stream's end, or from the sum of its terms. With `gradients` absent the loss alone.
+  OwnedTensor loss_and_grad(const Context& ctx, const WeightLease& end, const WeightLease& head,
+                            GradientSink* gradients, const StepBuffers& buffers, int64_t micro, Stream stream,
+                            OwnedTensor x) const;
 
   const ModelConfig& model_;
   const ParameterList& parameters_;

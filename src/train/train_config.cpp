@@ -117,6 +117,17 @@ double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
   return schedule.floor + (1.0 - schedule.floor) * down;
 }
 
+// Which mixtures there are so far.
+static void check_homes(const Homes& homes) {
+  if (homes.states == homes.gradients && (homes.weights == Home::device || homes.states == Home::host)) return;
+  throw Error(ErrorCode::unsupported,
+              {.where = "--offload",
+               .what = "states on the host are updated there, with gradients there, and weights on the host by them alone",
+               .expected = "states and gradients in one home, and weights on the host only with them",
+               .got = to_string(homes),
+               .fix = "Use optimizer, all or all+checkpoints."});
+}
+
 void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("batch", static_cast<double>(train.batch), 1, 1 << 20);
   check_range("seq", static_cast<double>(train.seq), 1, kLongestSequence);
@@ -145,6 +156,7 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                  .fix = "Add --clip 0 --accumulate 1, and use another precision than fp16."});
   }
   check_stages(train.memory);
+  check_homes(train.memory.homes);
   const int64_t longest = model.longest_sequence();
   if (train.seq > longest) {
     throw Error(ErrorCode::unsupported,

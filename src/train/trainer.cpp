@@ -10,9 +10,9 @@
 #include "tigon/core/error.hpp"
 #include "train/checkpoint.hpp"
 #include "train/device_block.hpp"
+#include "train/residency/residency.hpp"
 #include "train/stage_counter.hpp"
 #include "train/step.hpp"
-#include "train/update.hpp"
 #include "train/weights_io.hpp"
 
 namespace tigon {
@@ -35,7 +35,9 @@ struct Queue {
 bool records(const TrainConfig& train) {
   const char* wanted = std::getenv("TIGON_GRAPHS");
   if (wanted != nullptr && std::string_view(wanted) == "off") return false;
-  return train.device.kind == DeviceKind::cuda && !train.memory.update_early;  // early updates change from step to step
+  // Early updates change from step to step, and a graph of copies or of all micro-batches would be large.
+  return train.device.kind == DeviceKind::cuda && !train.memory.update_early && !train.memory.homes.any_away() &&
+         train.memory.order == Order::batches;
 }
 
 }  // namespace
@@ -47,15 +49,20 @@ struct Trainer::Impl {
         plan(plan_memory(model, parameters, train_config)),
         train(plan.train),
         memory(train.device, plan.total_bytes()),
+        pinned_memory(plan.pinned_bytes()),
+        host_memory(plan.host_bytes()),
         compute(train.device),
         transfer(train.device),
         resident_arena(plan.residents.plan, memory.data(), plan.resident_bytes(), memory.on_host()),
-        residents(context(resident_arena), parameters, train),
-        weights(parameters, residents),
+        pinned_arena(plan.pinned.plan, pinned_memory.data(), plan.pinned_bytes()),
+        host_arena(plan.host.plan, host_memory.data(), plan.host_bytes()),
+        residents({.device = context(resident_arena), .pinned = host(pinned_arena), .host = host(host_arena)},
+                  parameters, model, train),
+        residency(model, parameters, train, residents),
         step(model, parameters, train),
-        update(parameters, train),
         loss_scale(train.precision.loss_scale),
         config_text(model_config_to_json(model, train.precision.weight)) {
+    if (train.device.kind != DeviceKind::cpu) pinned.emplace(train.device, pinned_memory.data(), plan.pinned_bytes());
     std::byte* region = memory.data() + plan.resident_bytes();
     for (const Sequence& sequence : plan.phases) {
       phases.emplace_back(sequence.plan, region, plan.transient_bytes(), memory.on_host());
@@ -71,6 +78,7 @@ struct Trainer::Impl {
             .memory = &source,
             .observer = &stages};
   }
+  Context host(MemorySource& source) const { return {.threads = train.threads, .memory = &source}; }
   // For copies to and from the host: they must not wait behind a running step.
   Context transfers() const { return {.device = train.device, .stream = transfer.get(), .threads = train.threads}; }
 
@@ -109,14 +117,15 @@ struct Trainer::Impl {
   MemoryPlan plan;
   TrainConfig train;
   DeviceBlock memory;
+  HostMemory pinned_memory, host_memory;
+  std::optional<Pinned> pinned;
   Queue compute, transfer;
-  ReplayArena resident_arena;
+  ReplayArena resident_arena, pinned_arena, host_arena;
   std::deque<ReplayArena> phases;
   StageCounter stages;
   Residents residents;
-  ResidentWeights weights;
+  Residency residency;
   Step step;
-  Update update;
   bool warm = false;                                     // a step has run, so that libraries have made their choices
   std::array<std::unique_ptr<DeviceGraph>, 2> recorded;  // forward and backward of a micro-batch
   LossScale loss_scale;
@@ -135,6 +144,7 @@ Trainer::Trainer(const ModelConfig& model, const TrainConfig& train) : impl_(std
 Trainer::~Trainer() {
   if (impl_->train.device.kind == DeviceKind::cpu) return;
   try {
+    impl_->residency.finish();
     synchronize(impl_->context(Phase::step));  // nothing may still use the memory that goes now
   } catch (const std::exception&) {            // NOLINT: a device that fails here has failed before
   }
@@ -182,7 +192,7 @@ void Trainer::Impl::check_ready(const char* where) const {
 }
 
 void Trainer::Impl::check_idle(const char* where) const {
-  if (pending.empty()) return;
+  if (pending.empty()) return residency.finish();
   throw Error(ErrorCode::invalid_argument,
               {.where = where, .what = "a step is under way", .fix = "Collect what was submitted first."});
 }
@@ -220,6 +230,7 @@ void Trainer::Impl::load(const TensorFiles& files) {
   check_weights(parameters, model.tied_embeddings, files);
   has_weights = false;
   tigon::load_weights(transfers(), parameters, files, residents);
+  residency.refresh(context(Phase::step));
 }
 
 void Trainer::Impl::begin_anew() {
@@ -233,6 +244,7 @@ void Trainer::initialize() {
   impl_->check_idle("Trainer::initialize");
   impl_->has_weights = false;
   initialize_weights(impl_->transfers(), impl_->parameters, impl_->train.seed, impl_->residents);
+  impl_->residency.refresh(impl_->context(Phase::step));
   impl_->begin_anew();
 }
 
@@ -251,7 +263,7 @@ bool Trainer::Impl::gradients_finite(const StepBuffers& b) const {
 void Trainer::Impl::write_gradients() {
   if (gradient_file.empty()) return;
   const Context ctx{.device = train.device, .stream = compute.get()};
-  (void)write_safetensors(gradient_file, parts_to_store(ctx, parameters, residents.gradients.all()));
+  (void)write_safetensors(gradient_file, parts_to_store(ctx, parameters, residency.step_gradients()));
   gradient_file.clear();
 }
 
@@ -259,7 +271,7 @@ void Trainer::Impl::write_gradients() {
 // launching what was recorded. `graph` is its place in `recorded`.
 void Trainer::Impl::run_micro(const StepBuffers& b, GradientSink& sink, bool first, size_t graph) {
   Context ctx = context(first ? Phase::step : Phase::further);
-  const auto walk = [&] { step.forward_backward(ctx, weights, sink, b); };
+  const auto walk = [&] { step.forward_backward(ctx, residency.weights(), sink, residency.inputs(), b); };
   if (!records(train) || !warm) return walk();
   if (recorded[graph] == nullptr) {
     recorded[graph] = std::make_unique<DeviceGraph>(ctx, walk);
@@ -274,7 +286,7 @@ void Trainer::Impl::run_micro(const StepBuffers& b, GradientSink& sink, bool fir
 // buffers; with several, for the first, which overwrites gradients, and for the others, which add to them.
 void Trainer::Impl::run_gradients(size_t which, GradientSink& sink) {
   const StepBuffers& b = residents.buffers[which];
-  residents.gradients.begin_step();
+  residency.begin_step();
   if (!residents.turn) run_micro(b, sink, true, which);
   for (int64_t micro = 0; residents.turn && micro < train.accumulate; ++micro) {
     const bool first = micro == 0;
@@ -338,23 +350,19 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
       .counted = counted};
   t.next_buffers = (t.next_buffers + 1) % t.residents.buffers.size();
 
-  const bool one = t.train.accumulate == 1, early = t.train.memory.update_early;
-  const Phase update_phase = one ? Phase::step : Phase::update;
+  const Phase update_phase = t.train.turns() ? Phase::update : Phase::step;
   const Context step_ctx = t.context(Phase::step), update_ctx = t.context(update_phase);
   const UpdateArgs args{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
   if (t.pending.empty()) t.step_began = t.moment(step_ctx);
-  EarlyUpdates early_updates(t.update, t.residents, b, args);
-  t.run_gradients(entry.buffers, early ? static_cast<GradientSink&>(early_updates) : t.residents.gradients);
-  if (!early) {
-    t.write_gradients();
-    t.update.norm(update_ctx, t.residents, b, args.loss_scale);
-    const bool dynamic = t.train.precision.loss_scale.dynamic;
-    entry.report.skipped = dynamic && !t.loss_scale.update(t.gradients_finite(b));
-    if (entry.report.skipped) {
-      t.residents.gradients.used_all();
-    } else {
-      t.update.all(update_ctx, t.residents, b, args);
-    }
+  t.run_gradients(entry.buffers, t.residency.gradients(b, args));
+  t.write_gradients();
+  if (!t.train.memory.update_early) t.residency.norm(update_ctx, b, args.loss_scale);
+  const bool dynamic = t.train.precision.loss_scale.dynamic;
+  entry.report.skipped = dynamic && !t.loss_scale.update(t.gradients_finite(b));
+  if (entry.report.skipped) {
+    t.residency.skip_update();
+  } else if (!t.residency.updates_early()) {
+    t.residency.update(update_ctx, b, args);
   }
   t.updates += entry.report.skipped ? 0 : 1;
   t.memory_of(update_phase).restart();
@@ -409,7 +417,7 @@ double Trainer::evaluate(const TokenBatch& batch) {
   copy_to(t.transfers(), b.micro_ids(0), batch.ids.data());
   copy_to(t.transfers(), b.micro_labels(0), batch.labels.data());
   const Context ctx = t.context(Phase::evaluation);
-  t.step.evaluate(ctx, t.weights, b);
+  t.step.evaluate(ctx, t.residency.weights(), b);
   t.memory_of(Phase::evaluation).restart();
   t.unfinished = false;
   float loss = 0;

@@ -5,14 +5,40 @@
 
 namespace tigon {
 
+void update_parameter(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
+                      const TrainedParameter& trained, const Tensor& gradient, const Tensor& grad_scale,
+                      const UpdateArgs& args) {
+  const Parameter& parameter = parameters.all[static_cast<size_t>(index)];
+  const auto flat = [&](const Tensor& t) { return t.present() ? t.reshape({parameter.elements()}) : Tensor{}; };
+  const Tensor master = trained.state("master");
+  const AdamwOptions& options = train.optimizer;
+  ops::adamw(ctx, {.param = flat(master.present() ? master : trained.weight),
+                   .grad = flat(gradient),
+                   .m = flat(trained.state("m")),
+                   .v = flat(trained.state("v")),
+                   .param_copy = master.present() ? flat(trained.weight) : Tensor{},
+                   .grad_scale = grad_scale,
+                   .lr = args.lr,
+                   .beta1 = options.beta1,
+                   .beta2 = options.beta2,
+                   .eps = options.eps,
+                   .weight_decay = parameter.decays ? options.weight_decay : 0.0,
+                   .step = args.adam_step,
+                   .rounding = train.precision.rounding,
+                   .seed = train.seed,
+                   .tensor_id = static_cast<uint32_t>(index)});
+}
+
 void Update::norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const {
   const Scope scope(ctx, "norm");
-  const std::vector<Tensor> gradients = r.gradients.all();
+  const Tensor& pieces = r.norm_pieces;  // there where the gradients are gone
+  const std::vector<Tensor> gradients = pieces.present() ? std::vector<Tensor>() : r.gradients.all();
   ops::global_norm(ctx, {.tensors = gradients,
                          .norm = buffers.norm(),
                          .clip = buffers.clip(),
                          .max_norm = train_.clip,
-                         .scale = 1.0 / loss_scale});
+                         .scale = 1.0 / loss_scale,
+                         .pieces = pieces});
 }
 
 void Update::all(const Context& ctx, Residents& r, const StepBuffers& buffers, const UpdateArgs& args) const {
@@ -33,26 +59,8 @@ void Update::part_by(const Context& ctx, Residents& r, int part, const Tensor& g
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   const Scope scope(ctx, "update", part);
   for (int i = p.begin; i < p.end; ++i) {
-    const Parameter& parameter = parameters_.all[static_cast<size_t>(i)];
-    const auto flat = [&](const Tensor& t) { return t.present() ? t.reshape({parameter.elements()}) : Tensor{}; };
-    const TrainedParameter& trained = r.parameters[static_cast<size_t>(i)];
-    const Tensor master = trained.state("master");
-    const AdamwOptions& options = train_.optimizer;
-    ops::adamw(ctx, {.param = flat(master.present() ? master : trained.weight),
-                     .grad = flat(r.gradients.of(i)),
-                     .m = flat(trained.state("m")),
-                     .v = flat(trained.state("v")),
-                     .param_copy = master.present() ? flat(trained.weight) : Tensor{},
-                     .grad_scale = grad_scale,
-                     .lr = args.lr,
-                     .beta1 = options.beta1,
-                     .beta2 = options.beta2,
-                     .eps = options.eps,
-                     .weight_decay = parameter.decays ? options.weight_decay : 0.0,
-                     .step = args.adam_step,
-                     .rounding = train_.precision.rounding,
-                     .seed = train_.seed,
-                     .tensor_id = static_cast<uint32_t>(i)});
+    update_parameter(ctx, parameters_, train_, i, r.parameters[static_cast<size_t>(i)], r.gradients.of(i), grad_scale,
+                     args);
     r.gradients.used(i);
   }
 }

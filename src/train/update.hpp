@@ -11,6 +11,11 @@ struct UpdateArgs {
   double loss_scale = 1.0;
 };
 
+// AdamW for one parameter, by whoever ctx is, over tensors that it reaches.
+void update_parameter(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
+                      const TrainedParameter& trained, const Tensor& gradient, const Tensor& grad_scale,
+                      const UpdateArgs& args);
+
 // The optimizer's half of a step, over what stays: the norm of the gradients, and AdamW.
 class Update {
  public:

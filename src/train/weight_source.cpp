@@ -1,5 +1,7 @@
 #include "train/weight_source.hpp"
 
+#include "train/residency/host_update.hpp"
+
 namespace tigon {
 
 WeightLease::~WeightLease() {
@@ -14,11 +16,12 @@ BlockTensors WeightLease::block(const std::array<int, kBlockWeightCount>& places
   return tensors;
 }
 
-WeightLease ResidentWeights::acquire(const Context&, int part, int) {
+WeightLease ResidentWeights::acquire(const Context& ctx, int part, int) {
+  if (updates_) updates_->hold(ctx, part);
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   std::vector<Tensor> weights;
-  for (int i = p.begin; i < p.end; ++i) weights.push_back(residents_.parameters[static_cast<size_t>(i)].weight);
-  return {*this, p, std::move(weights)};
+  for (int i = p.begin; i < p.end; ++i) weights.push_back(residents_.parameters[static_cast<size_t>(i)].device_weight());
+  return {this, p, std::move(weights)};
 }
 
 }  // namespace tigon

@@ -4,13 +4,15 @@
 
 namespace tigon {
 
+class HostUpdate;
 class WeightSource;
 
 // The right to read a part's weights on the device, until it goes.
 class WeightLease {
  public:
-  WeightLease(WeightSource& source, const Part& part, std::vector<Tensor> weights)
-      : source_(&source), part_(part), weights_(std::move(weights)) {}
+  // Without a source nothing is given back.
+  WeightLease(WeightSource* source, const Part& part, std::vector<Tensor> weights)
+      : source_(source), part_(part), weights_(std::move(weights)) {}
   WeightLease(WeightLease&& other) noexcept
       : source_(std::exchange(other.source_, nullptr)), part_(other.part_), weights_(std::move(other.weights_)) {}
   WeightLease& operator=(WeightLease&&) = delete;
@@ -18,6 +20,8 @@ class WeightLease {
 
   // By its place in the parameter list.
   const Tensor& operator[](int parameter) const { return weights_[static_cast<size_t>(parameter - part_.begin)]; }
+  // The same, for as long as this one.
+  WeightLease again() const { return {nullptr, part_, weights_}; }
   BlockTensors block(const std::array<int, kBlockWeightCount>& places) const;
 
  private:
@@ -38,11 +42,11 @@ class WeightSource {
   virtual void release(const Part& part) noexcept = 0;
 };
 
-// All weights stay on the device.
+// All weights stay on the device. `updates`: by the host, which must have brought them.
 class ResidentWeights final : public WeightSource {
  public:
-  ResidentWeights(const ParameterList& parameters, const Residents& residents)
-      : parameters_(parameters), residents_(residents) {}
+  ResidentWeights(const ParameterList& parameters, const Residents& residents, const HostUpdate* updates = nullptr)
+      : parameters_(parameters), residents_(residents), updates_(updates) {}
   WeightLease acquire(const Context& ctx, int part, int next) override;
 
  private:
@@ -50,6 +54,7 @@ class ResidentWeights final : public WeightSource {
 
   const ParameterList& parameters_;
   const Residents& residents_;
+  const HostUpdate* updates_;
 };
 
 }  // namespace tigon

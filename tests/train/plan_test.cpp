@@ -13,8 +13,8 @@
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
 #include "train/small_model.hpp"
+#include "train/residency/residency.hpp"
 #include "train/step.hpp"
-#include "train/update.hpp"
 
 namespace tigon::test {
 namespace {
@@ -68,7 +68,7 @@ TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
     HeapArena heap_stays(&stays), heap_passes(&passes);
     const Context keep{.threads = train.threads, .memory = &heap_stays},
         ctx{.threads = train.threads, .memory = &heap_passes};
-    Residents r(keep, parameters, train);
+    Residents r({.device = keep, .pinned = {}, .host = {}}, parameters, model, train);
     const StepBuffers &b = r.buffers[0], &micro = r.turn ? *r.turn : b;
     const auto zero = [](const Tensor& t) { std::fill_n(t.as<char>(), t.bytes(), char{0}); };
     for (const TrainedParameter& trained : r.parameters) {
@@ -77,17 +77,17 @@ TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
     }
     *micro.loss_grad.view.as<float>() = 1.0f;
     const Step step(model, parameters, train);
-    const Update update(parameters, train);
-    ResidentWeights weights(parameters, r);
-    r.gradients.begin_step();
+    Residency residency(model, parameters, train, r);
+    residency.begin_step();
+    GradientSink& sink = residency.gradients(b, {});
     for (const TokenBatch& batch : small_batch(model, train, 0)) {
       std::copy(batch.ids.begin(), batch.ids.end(), micro.ids.view.as<int32_t>());
       std::copy(batch.labels.begin(), batch.labels.end(), micro.labels.view.as<int32_t>());
-      step.forward_backward(ctx, weights, r.gradients, micro);
+      step.forward_backward(ctx, residency.weights(), sink, residency.inputs(), micro);
     }
     const int64_t forward_backward = passes.peak_bytes();
-    update.norm(ctx, r, b, 1.0);
-    update.all(ctx, r, b, {});
+    residency.norm(ctx, b, 1.0);
+    residency.update(ctx, b, {});
     EXPECT_EQ(stays.peak_bytes(), plan.residents.plan.lower_bound());
     const int64_t planned = std::max(plan[Phase::step].plan.lower_bound(), plan[Phase::further].plan.lower_bound());
     EXPECT_EQ(train.accumulate > 1 ? forward_backward : passes.peak_bytes(), planned);

@@ -27,7 +27,10 @@ struct Sequence {
 // Every byte of a run, before the first step: what stays, and behind it the region of the phases.
 struct MemoryPlan {
   TrainConfig train;  // what it is the plan of: as it was asked for, with the loss's chunk settled
-  Sequence residents;
+  Sequence residents;  // on the device
+  // What has its home on the host: what copies move, at exactly its size, and the optimizer's states, which stay.
+  Sequence pinned;
+  Sequence host;
   std::array<Sequence, kPhaseCount> phases;
 
   const Sequence& operator[](Phase phase) const { return phases[static_cast<size_t>(phase)]; }
@@ -35,7 +38,9 @@ struct MemoryPlan {
 
   int64_t resident_bytes() const { return align_up(residents.plan.bytes()); }
   int64_t transient_bytes() const;
-  int64_t total_bytes() const { return resident_bytes() + transient_bytes(); }
+  int64_t total_bytes() const { return resident_bytes() + transient_bytes(); }  // of the device
+  int64_t pinned_bytes() const { return align_up(pinned.plan.bytes()); }
+  int64_t host_bytes() const { return align_up(host.plan.bytes()); }
   // The phase that needs the most.
   const Sequence& largest() const;
   // Bytes at the peak by class; what packing could not fill is the rest of total_bytes().

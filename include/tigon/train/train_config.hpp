@@ -6,6 +6,7 @@
 
 #include "tigon/model/block.hpp"
 #include "tigon/ops/fused_linear_cross_entropy.hpp"
+#include "tigon/train/homes.hpp"
 #include "tigon/train/precision.hpp"
 
 namespace tigon {
@@ -18,6 +19,8 @@ struct MemoryPolicy {
   // Each layer's weights are updated as soon as its gradient is complete, which then dies: one layer's gradients exist
   // at a time. Only without clipping, which needs all of them at once, and with one micro-batch.
   bool update_early = false;
+  Homes homes{};
+  Order order = Order::batches;
 };
 
 // "none"; "selective", everything that costs no product; "block", everything but each layer's input; or stages by name,
@@ -71,6 +74,9 @@ struct TrainConfig {
   bool deterministic = true;
 
   int64_t tokens() const { return batch * seq; }
+  // Whether a step's micro-batches take turns with all layers, and how many of them a layer takes at once.
+  bool turns() const { return accumulate > 1 && memory.order == Order::batches; }
+  int64_t micros_at_once() const { return turns() ? 1 : accumulate; }
 };
 
 // Throws Error where a value makes no sense, or the model does not allow it (a sequence longer than its window).

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+
+#include "train/residency/in_flight.hpp"
+#include "train/residency/lane.hpp"
+#include "train/residents.hpp"
+
+namespace tigon {
+
+// Gradients whose home is the host: a part's go there when backward has written all of it. The sums of their squares
+// stay on the device, so the norm of all is known as soon as backward ends.
+class HostGradients final : public GradientSink {
+ public:
+  HostGradients(const ParameterList& parameters, Residents& residents, Lane& up, Lane& down);
+
+  // Before the micro-batches of a step, and before each of them.
+  void begin_step() { added_.assign(parameters_.parts.size(), false); }
+  Gradient at(const Context& ctx, int parameter) override;
+  void complete(const Context& ctx, int part) override;
+  void finish(const Context& ctx) override;
+
+  // When all of a part's gradient is at home.
+  const Moment& arrived(int part) const { return arrived_[static_cast<size_t>(part)]; }
+
+ private:
+  struct Place {
+    OwnedTensor tensor;
+    bool written = false;
+  };
+  int part_of(int parameter) const { return part_of_[static_cast<size_t>(parameter)]; }
+
+  const ParameterList& parameters_;
+  Residents& residents_;
+  Lane& up_;
+  Lane& down_;
+  std::vector<int> part_of_;
+  std::vector<int64_t> first_piece_;  // of each part in residents.norm_pieces, and the end
+  std::vector<Place> places_;         // by parameter, on the device
+  std::vector<bool> added_;           // by part: an earlier micro-batch's gradient is at home
+  std::vector<Moment> arrived_;
+  InFlight leaving_;
+};
+
+}  // namespace tigon

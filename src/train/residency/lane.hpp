@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "train/residency/worker.hpp"
+
+namespace tigon {
+
+// Copies in one direction, in order, beside what computes: a stream of its own on a GPU, a thread on a CPU. It starts
+// nothing before the first copy, so that a planner may have one on any machine.
+class Lane {
+ public:
+  explicit Lane(Device device) : device_(device) {}
+  ~Lane();  // waits for all copies
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  struct Copy {
+    Tensor to;
+    Tensor from;
+  };
+  // Begins when all that compute.stream holds now has happened, and `after` too. Nothing happens in measure mode.
+  Moment copy(const Context& compute, std::span<const Copy> copies, const Moment& after = {});
+
+ private:
+  Device device_;
+  std::optional<DeviceStream> stream_;
+  std::optional<Worker> worker_;
+};
+
+}  // namespace tigon

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <map>
+
+#include "train/residency/host_update.hpp"
+#include "train/residency/in_flight.hpp"
+#include "train/weight_source.hpp"
+
+namespace tigon {
+
+// Weights whose home is the host: a part's are on the device for as long as it is leased, and the next part's are on
+// their way meanwhile.
+class StreamedWeights final : public WeightSource {
+ public:
+  // `updates`: those of the host, which every part waits for.
+  StreamedWeights(const ParameterList& parameters, const Residents& residents, Lane& up, const HostUpdate* updates)
+      : parameters_(parameters), residents_(residents), up_(up), updates_(updates) {}
+  WeightLease acquire(const Context& ctx, int part, int next) override;
+
+ private:
+  void release(const Part& part) noexcept override { leased_.erase(&part); }
+  void fetch(const Context& ctx, int part);
+
+  const ParameterList& parameters_;
+  const Residents& residents_;
+  Lane& up_;
+  const HostUpdate* updates_;
+  std::map<int, InFlight> coming_;
+  std::map<const Part*, std::vector<OwnedTensor>> leased_;
+};
+
+}  // namespace tigon
