@@ -1,22 +1,7 @@
 #pragma once
 
 #include "tigon/core/version.hpp"
-#include "tigon/ops/adamw.hpp"
-#include "tigon/ops/add_rmsnorm.hpp"
-#include "tigon/ops/attention.hpp"
-#include "tigon/ops/cross_entropy.hpp"
-#include "tigon/ops/elementary.hpp"
-#include "tigon/ops/embedding.hpp"
-#include "tigon/ops/fused_linear_cross_entropy.hpp"
-#include "tigon/ops/geglu.hpp"
-#include "tigon/ops/global_norm.hpp"
-#include "tigon/ops/layernorm.hpp"
-#include "tigon/ops/linear.hpp"
-#include "tigon/ops/rmsnorm.hpp"
-#include "tigon/ops/rope.hpp"
-#include "tigon/ops/scale.hpp"
-#include "tigon/ops/softmax.hpp"
-#include "tigon/ops/swiglu.hpp"
+#include "tigon/ops/all.hpp"
 
 namespace tigon {
 
@@ -62,39 +47,14 @@ struct DeviceServices {
 struct Backend {
   const char* name = "";
   const DeviceServices* services = nullptr;  // absent where ops work on host memory
-  OpFunction<ops::RmsnormForward> rmsnorm_forward = nullptr;
-  OpFunction<ops::RmsnormBackward> rmsnorm_backward = nullptr;
-  OpFunction<ops::AddRmsnormForward> add_rmsnorm_forward = nullptr;
-  OpFunction<ops::AddRmsnormBackward> add_rmsnorm_backward = nullptr;
-  OpFunction<ops::LayernormForward> layernorm_forward = nullptr;
-  OpFunction<ops::LayernormBackward> layernorm_backward = nullptr;
-  OpFunction<ops::Rope> rope_forward = nullptr;
-  OpFunction<ops::Rope> rope_backward = nullptr;
-  OpFunction<ops::SwigluForward> swiglu_forward = nullptr;
-  OpFunction<ops::SwigluBackward> swiglu_backward = nullptr;
-  OpFunction<ops::GegluForward> geglu_forward = nullptr;
-  OpFunction<ops::GegluBackward> geglu_backward = nullptr;
-  OpFunction<ops::SoftmaxForward> softmax_forward = nullptr;
-  OpFunction<ops::SoftmaxBackward> softmax_backward = nullptr;
-  OpFunction<ops::CrossEntropyForward> cross_entropy_forward = nullptr;
-  OpFunction<ops::CrossEntropyBackward> cross_entropy_backward = nullptr;
-  OpFunction<ops::LinearForward> linear_forward = nullptr;
-  OpFunction<ops::LinearBackward> linear_backward = nullptr;
-  OpFunction<ops::FusedLinearCrossEntropyForward> fused_linear_cross_entropy_forward = nullptr;
-  OpFunction<ops::FusedLinearCrossEntropyForward> fused_linear_cross_entropy_backward = nullptr;
-  OpFunction<ops::EmbeddingForward> embedding_forward = nullptr;
-  OpFunction<ops::EmbeddingBackward> embedding_backward = nullptr;
-  OpFunction<ops::AttentionForward> attention_forward = nullptr;
-  OpFunction<ops::AttentionBackward> attention_backward = nullptr;
-  OpFunction<ops::Adamw> adamw = nullptr;
-  OpFunction<ops::GlobalNorm> global_norm = nullptr;
-  OpFunction<ops::Scale> scale = nullptr;
-  OpFunction<ops::Unary> unary = nullptr;
-  OpFunction<ops::Binary> binary = nullptr;
-  OpFunction<ops::Reduce> reduce = nullptr;
-  OpFunction<ops::Gather> gather = nullptr;
-  OpFunction<ops::ScatterAdd> scatter_add = nullptr;
+#define TIGON_OP_MEMBER(name, Args) OpFunction<ops::Args> name = nullptr;
+  TIGON_BACKEND_OPS(TIGON_OP_MEMBER)
+#undef TIGON_OP_MEMBER
 };
+
+// A backend declares its functions by TIGON_BACKEND_OPS(TIGON_DECLARE_OP), and lists them in its table by the other.
+#define TIGON_DECLARE_OP(name, Args) void name(const Context& ctx, const ops::Args& args);
+#define TIGON_TABLE_ENTRY(name, Args) .name = name,
 
 // Who a plug-in is: its table is read only where this is the same on both sides. The fields never change.
 struct BackendIdentity {
@@ -113,17 +73,11 @@ constexpr uint64_t layout_of() {
 }  // namespace detail
 
 inline BackendIdentity backend_identity() {
-  using namespace ops;
-  return {
-      .version = version(),
-      .table_bytes = sizeof(Backend),
-      .layout =
-          detail::layout_of<Context, Tensor, DeviceServices, RmsnormForward, RmsnormBackward, AddRmsnormForward,
-                            AddRmsnormBackward, LayernormForward, LayernormBackward, Rope, SwigluForward,
-                            SwigluBackward, GegluForward, GegluBackward, SoftmaxForward, SoftmaxBackward,
-                            CrossEntropyForward, CrossEntropyBackward, LinearForward, LinearBackward,
-                            FusedLinearCrossEntropyForward, EmbeddingForward, EmbeddingBackward, AttentionForward,
-                            AttentionBackward, Adamw, GlobalNorm, Scale, Unary, Binary, Reduce, Gather, ScatterAdd>()};
+#define TIGON_OP_ARGUMENTS(name, Args) , ops::Args
+  return {.version = version(),
+          .table_bytes = sizeof(Backend),
+          .layout = detail::layout_of<Context, Tensor, DeviceServices TIGON_BACKEND_OPS(TIGON_OP_ARGUMENTS)>()};
+#undef TIGON_OP_ARGUMENTS
 }
 
 }  // namespace tigon

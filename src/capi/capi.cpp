@@ -106,6 +106,7 @@ int measure(const tigon_context* context, const CArgs* args, void (*op)(const Co
 
 }  // namespace tigon::capi
 
+using tigon::capi::ArgsOf;
 using tigon::capi::measure;
 using tigon::capi::run;
 namespace ops = tigon::ops;
@@ -115,185 +116,14 @@ extern "C" {
 const char* tigon_version(void) { return tigon::version(); }
 const char* tigon_last_error(void) { return tigon::capi::last_error.c_str(); }
 
-int tigon_rmsnorm_forward(const tigon_context* context, const tigon_rmsnorm_forward_args* args) {
-  return run(context, args, &ops::rmsnorm_forward);
-}
-int tigon_rmsnorm_forward_scratch(const tigon_context* context, const tigon_rmsnorm_forward_args* args,
-                                  int64_t* bytes) {
-  return measure(context, args, &ops::rmsnorm_forward, bytes);
-}
-int tigon_rmsnorm_backward(const tigon_context* context, const tigon_rmsnorm_backward_args* args) {
-  return run(context, args, &ops::rmsnorm_backward);
-}
-int tigon_rmsnorm_backward_scratch(const tigon_context* context, const tigon_rmsnorm_backward_args* args,
-                                   int64_t* bytes) {
-  return measure(context, args, &ops::rmsnorm_backward, bytes);
-}
-int tigon_add_rmsnorm_forward(const tigon_context* context, const tigon_add_rmsnorm_forward_args* args) {
-  return run(context, args, &ops::add_rmsnorm_forward);
-}
-int tigon_add_rmsnorm_forward_scratch(const tigon_context* context, const tigon_add_rmsnorm_forward_args* args,
-                                      int64_t* bytes) {
-  return measure(context, args, &ops::add_rmsnorm_forward, bytes);
-}
-int tigon_add_rmsnorm_backward(const tigon_context* context, const tigon_add_rmsnorm_backward_args* args) {
-  return run(context, args, &ops::add_rmsnorm_backward);
-}
-int tigon_add_rmsnorm_backward_scratch(const tigon_context* context, const tigon_add_rmsnorm_backward_args* args,
-                                       int64_t* bytes) {
-  return measure(context, args, &ops::add_rmsnorm_backward, bytes);
-}
-int tigon_layernorm_forward(const tigon_context* context, const tigon_layernorm_forward_args* args) {
-  return run(context, args, &ops::layernorm_forward);
-}
-int tigon_layernorm_forward_scratch(const tigon_context* context, const tigon_layernorm_forward_args* args,
-                                    int64_t* bytes) {
-  return measure(context, args, &ops::layernorm_forward, bytes);
-}
-int tigon_layernorm_backward(const tigon_context* context, const tigon_layernorm_backward_args* args) {
-  return run(context, args, &ops::layernorm_backward);
-}
-int tigon_layernorm_backward_scratch(const tigon_context* context, const tigon_layernorm_backward_args* args,
-                                     int64_t* bytes) {
-  return measure(context, args, &ops::layernorm_backward, bytes);
-}
-int tigon_rope_forward(const tigon_context* context, const tigon_rope_args* args) {
-  return run(context, args, &ops::rope_forward);
-}
-int tigon_rope_forward_scratch(const tigon_context* context, const tigon_rope_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::rope_forward, bytes);
-}
-int tigon_rope_backward(const tigon_context* context, const tigon_rope_args* args) {
-  return run(context, args, &ops::rope_backward);
-}
-int tigon_rope_backward_scratch(const tigon_context* context, const tigon_rope_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::rope_backward, bytes);
-}
-int tigon_swiglu_forward(const tigon_context* context, const tigon_swiglu_forward_args* args) {
-  return run(context, args, &ops::swiglu_forward);
-}
-int tigon_swiglu_forward_scratch(const tigon_context* context, const tigon_swiglu_forward_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::swiglu_forward, bytes);
-}
-int tigon_swiglu_backward(const tigon_context* context, const tigon_swiglu_backward_args* args) {
-  return run(context, args, &ops::swiglu_backward);
-}
-int tigon_swiglu_backward_scratch(const tigon_context* context, const tigon_swiglu_backward_args* args,
-                                  int64_t* bytes) {
-  return measure(context, args, &ops::swiglu_backward, bytes);
-}
-int tigon_geglu_forward(const tigon_context* context, const tigon_geglu_forward_args* args) {
-  return run(context, args, &ops::geglu_forward);
-}
-int tigon_geglu_forward_scratch(const tigon_context* context, const tigon_geglu_forward_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::geglu_forward, bytes);
-}
-int tigon_geglu_backward(const tigon_context* context, const tigon_geglu_backward_args* args) {
-  return run(context, args, &ops::geglu_backward);
-}
-int tigon_geglu_backward_scratch(const tigon_context* context, const tigon_geglu_backward_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::geglu_backward, bytes);
-}
-int tigon_softmax_forward(const tigon_context* context, const tigon_softmax_forward_args* args) {
-  return run(context, args, &ops::softmax_forward);
-}
-int tigon_softmax_forward_scratch(const tigon_context* context, const tigon_softmax_forward_args* args,
-                                  int64_t* bytes) {
-  return measure(context, args, &ops::softmax_forward, bytes);
-}
-int tigon_softmax_backward(const tigon_context* context, const tigon_softmax_backward_args* args) {
-  return run(context, args, &ops::softmax_backward);
-}
-int tigon_softmax_backward_scratch(const tigon_context* context, const tigon_softmax_backward_args* args,
-                                   int64_t* bytes) {
-  return measure(context, args, &ops::softmax_backward, bytes);
-}
-int tigon_cross_entropy_forward(const tigon_context* context, const tigon_cross_entropy_forward_args* args) {
-  return run(context, args, &ops::cross_entropy_forward);
-}
-int tigon_cross_entropy_forward_scratch(const tigon_context* context, const tigon_cross_entropy_forward_args* args,
-                                        int64_t* bytes) {
-  return measure(context, args, &ops::cross_entropy_forward, bytes);
-}
-int tigon_cross_entropy_backward(const tigon_context* context, const tigon_cross_entropy_backward_args* args) {
-  return run(context, args, &ops::cross_entropy_backward);
-}
-int tigon_cross_entropy_backward_scratch(const tigon_context* context, const tigon_cross_entropy_backward_args* args,
-                                         int64_t* bytes) {
-  return measure(context, args, &ops::cross_entropy_backward, bytes);
-}
-int tigon_linear_forward(const tigon_context* context, const tigon_linear_forward_args* args) {
-  return run(context, args, &ops::linear_forward);
-}
-int tigon_linear_forward_scratch(const tigon_context* context, const tigon_linear_forward_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::linear_forward, bytes);
-}
-int tigon_linear_backward(const tigon_context* context, const tigon_linear_backward_args* args) {
-  return run(context, args, &ops::linear_backward);
-}
-int tigon_linear_backward_scratch(const tigon_context* context, const tigon_linear_backward_args* args,
-                                  int64_t* bytes) {
-  return measure(context, args, &ops::linear_backward, bytes);
-}
-int tigon_fused_linear_cross_entropy_forward(const tigon_context* context,
-                                             const tigon_fused_linear_cross_entropy_args* args) {
-  return run(context, args, &ops::fused_linear_cross_entropy_forward);
-}
-int tigon_fused_linear_cross_entropy_forward_scratch(const tigon_context* context,
-                                                     const tigon_fused_linear_cross_entropy_args* args,
-                                                     int64_t* bytes) {
-  return measure(context, args, &ops::fused_linear_cross_entropy_forward, bytes);
-}
-int tigon_fused_linear_cross_entropy_backward(const tigon_context* context,
-                                              const tigon_fused_linear_cross_entropy_args* args) {
-  return run(context, args, &ops::fused_linear_cross_entropy_backward);
-}
-int tigon_fused_linear_cross_entropy_backward_scratch(const tigon_context* context,
-                                                      const tigon_fused_linear_cross_entropy_args* args,
-                                                      int64_t* bytes) {
-  return measure(context, args, &ops::fused_linear_cross_entropy_backward, bytes);
-}
-int tigon_embedding_forward(const tigon_context* context, const tigon_embedding_forward_args* args) {
-  return run(context, args, &ops::embedding_forward);
-}
-int tigon_embedding_forward_scratch(const tigon_context* context, const tigon_embedding_forward_args* args,
-                                    int64_t* bytes) {
-  return measure(context, args, &ops::embedding_forward, bytes);
-}
-int tigon_embedding_backward(const tigon_context* context, const tigon_embedding_backward_args* args) {
-  return run(context, args, &ops::embedding_backward);
-}
-int tigon_embedding_backward_scratch(const tigon_context* context, const tigon_embedding_backward_args* args,
-                                     int64_t* bytes) {
-  return measure(context, args, &ops::embedding_backward, bytes);
-}
-int tigon_attention_forward(const tigon_context* context, const tigon_attention_forward_args* args) {
-  return run(context, args, &ops::attention_forward);
-}
-int tigon_attention_forward_scratch(const tigon_context* context, const tigon_attention_forward_args* args,
-                                    int64_t* bytes) {
-  return measure(context, args, &ops::attention_forward, bytes);
-}
-int tigon_attention_backward(const tigon_context* context, const tigon_attention_backward_args* args) {
-  return run(context, args, &ops::attention_backward);
-}
-int tigon_attention_backward_scratch(const tigon_context* context, const tigon_attention_backward_args* args,
-                                     int64_t* bytes) {
-  return measure(context, args, &ops::attention_backward, bytes);
-}
-int tigon_adamw(const tigon_context* context, const tigon_adamw_args* args) { return run(context, args, &ops::adamw); }
-int tigon_adamw_scratch(const tigon_context* context, const tigon_adamw_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::adamw, bytes);
-}
-int tigon_global_norm(const tigon_context* context, const tigon_global_norm_args* args) {
-  return run(context, args, &ops::global_norm);
-}
-int tigon_global_norm_scratch(const tigon_context* context, const tigon_global_norm_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::global_norm, bytes);
-}
-int tigon_scale(const tigon_context* context, const tigon_scale_args* args) { return run(context, args, &ops::scale); }
-int tigon_scale_scratch(const tigon_context* context, const tigon_scale_args* args, int64_t* bytes) {
-  return measure(context, args, &ops::scale, bytes);
-}
+#define TIGON_C_FUNCTIONS(name, Args)                                                                          \
+  int tigon_##name(const tigon_context* context, const ArgsOf<tigon_##name>* args) {                           \
+    return run(context, args, &ops::name);                                                                     \
+  }                                                                                                            \
+  int tigon_##name##_scratch(const tigon_context* context, const ArgsOf<tigon_##name>* args, int64_t* bytes) { \
+    return measure(context, args, &ops::name, bytes);                                                          \
+  }
+TIGON_OPS(TIGON_C_FUNCTIONS)
+#undef TIGON_C_FUNCTIONS
 
 }  // extern "C"

@@ -20,13 +20,6 @@ void throw_assumed(const char* op) {
                                        .fix = "Use it to measure, and cuda or cpu to run."});
 }
 
-void throw_missing(const Backend& backend, const char* op) {
-  throw Error(ErrorCode::unsupported,
-              {.where = op,
-               .what = std::string("the ") + backend.name + " backend does not have this op yet",
-               .fix = "Run it on the CPU."});
-}
-
 bool any_elements(std::initializer_list<const Tensor*> tensors) noexcept {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor* t) { return t->elements() > 0; });
 }

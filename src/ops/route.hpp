@@ -18,7 +18,6 @@ template <class Args>
 void route(const Context& ctx, const Args& args, DType dtype, OpFunction<Args> Backend::*member, const char* op,
            std::initializer_list<const Tensor*> outputs);
 
-void throw_missing(const Backend& backend, const char* op);
 void throw_assumed(const char* op);
 // Whether any of them is there and has an element.
 bool any_elements(std::initializer_list<const Tensor*> tensors) noexcept;
@@ -28,7 +27,6 @@ void route(const Context& ctx, const Args& args, DType dtype, OpFunction<Args> B
            std::initializer_list<const Tensor*> outputs) {
   if (ctx.device.assumed() && !ctx.measuring()) throw_assumed(op);
   const Backend& backend = backend_for(ctx.device, dtype);
-  if (backend.*member == nullptr) throw_missing(backend, op);
   if (any_elements(outputs)) (backend.*member)(ctx, args);
 }
 

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
+#include "tigon/ops/all.hpp"
 #include "tigon/tigon.h"
 
 namespace {
@@ -163,6 +165,7 @@ void fill(Source& in, tigon_chunk_rule& r) {
 }
 
 void fill(Source& in, tigon_rmsnorm_forward_args& a) {
+  a = TIGON_RMSNORM_FORWARD_INIT;
   a.x = in.tensor("th", Kind::storage);
   a.weight = in.tensor("h", Kind::storage, Need::optional);
   a.y = in.tensor("th", Kind::storage);
@@ -172,6 +175,7 @@ void fill(Source& in, tigon_rmsnorm_forward_args& a) {
   a.casting = in.choice(a.casting);
 }
 void fill(Source& in, tigon_rmsnorm_backward_args& a) {
+  a = TIGON_RMSNORM_BACKWARD_INIT;
   a.dy = in.tensor("th", Kind::storage);
   a.x = in.tensor("th", Kind::storage);
   a.weight = in.tensor("h", Kind::storage, Need::optional);
@@ -183,6 +187,7 @@ void fill(Source& in, tigon_rmsnorm_backward_args& a) {
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_add_rmsnorm_forward_args& a) {
+  a = TIGON_ADD_RMSNORM_FORWARD_INIT;
   a.x = in.tensor("th", Kind::storage);
   a.residual = in.tensor("th", Kind::storage);
   a.weight = in.tensor("h", Kind::storage, Need::optional);
@@ -194,6 +199,7 @@ void fill(Source& in, tigon_add_rmsnorm_forward_args& a) {
   a.casting = in.choice(a.casting);
 }
 void fill(Source& in, tigon_add_rmsnorm_backward_args& a) {
+  a = TIGON_ADD_RMSNORM_BACKWARD_INIT;
   a.dy = in.tensor("th", Kind::storage);
   a.dresidual_out = in.tensor("th", Kind::storage, Need::optional);
   a.residual_out = in.tensor("th", Kind::storage);
@@ -206,6 +212,7 @@ void fill(Source& in, tigon_add_rmsnorm_backward_args& a) {
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_layernorm_forward_args& a) {
+  a = TIGON_LAYERNORM_FORWARD_INIT;
   a.x = in.tensor("th", Kind::storage);
   a.weight = in.tensor("h", Kind::storage, Need::optional);
   a.bias = in.tensor("h", Kind::storage, Need::optional);
@@ -215,6 +222,7 @@ void fill(Source& in, tigon_layernorm_forward_args& a) {
   a.eps = in.real(a.eps);
 }
 void fill(Source& in, tigon_layernorm_backward_args& a) {
+  a = TIGON_LAYERNORM_BACKWARD_INIT;
   a.dy = in.tensor("th", Kind::storage);
   a.x = in.tensor("th", Kind::storage);
   a.weight = in.tensor("h", Kind::storage, Need::optional);
@@ -226,6 +234,7 @@ void fill(Source& in, tigon_layernorm_backward_args& a) {
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_rope_args& a) {
+  a = TIGON_ROPE_INIT;
   a.q = in.tensor("tqd", Kind::storage);
   a.k = in.tensor("tkd", Kind::storage, Need::optional);
   a.q_out = in.tensor("tqd", Kind::storage);
@@ -239,11 +248,13 @@ void fill(Source& in, tigon_rope_args& a) {
   a.pairing = in.choice(a.pairing);
 }
 void fill(Source& in, tigon_swiglu_forward_args& a) {
+  a = TIGON_SWIGLU_FORWARD_INIT;
   a.a = in.tensor("th", Kind::storage);
   a.b = in.tensor("th", Kind::storage);
   a.c = in.tensor("th", Kind::storage);
 }
 void fill(Source& in, tigon_swiglu_backward_args& a) {
+  a = TIGON_SWIGLU_BACKWARD_INIT;
   a.dc = in.tensor("th", Kind::storage);
   a.a = in.tensor("th", Kind::storage);
   a.b = in.tensor("th", Kind::storage);
@@ -252,12 +263,14 @@ void fill(Source& in, tigon_swiglu_backward_args& a) {
   a.c = in.tensor("th", Kind::storage, Need::optional);
 }
 void fill(Source& in, tigon_geglu_forward_args& a) {
+  a = TIGON_GEGLU_FORWARD_INIT;
   a.a = in.tensor("th", Kind::storage);
   a.b = in.tensor("th", Kind::storage);
   a.c = in.tensor("th", Kind::storage);
   a.gelu = in.choice(a.gelu);
 }
 void fill(Source& in, tigon_geglu_backward_args& a) {
+  a = TIGON_GEGLU_BACKWARD_INIT;
   a.dc = in.tensor("th", Kind::storage);
   a.a = in.tensor("th", Kind::storage);
   a.b = in.tensor("th", Kind::storage);
@@ -267,17 +280,20 @@ void fill(Source& in, tigon_geglu_backward_args& a) {
   a.gelu = in.choice(a.gelu);
 }
 void fill(Source& in, tigon_softmax_forward_args& a) {
+  a = TIGON_SOFTMAX_FORWARD_INIT;
   a.x = in.tensor("tv", Kind::storage);
   a.y = in.tensor("tv", Kind::storage);
   a.scale = in.real(a.scale);
 }
 void fill(Source& in, tigon_softmax_backward_args& a) {
+  a = TIGON_SOFTMAX_BACKWARD_INIT;
   a.dy = in.tensor("tv", Kind::storage);
   a.y = in.tensor("tv", Kind::storage);
   a.dx = in.tensor("tv", Kind::storage);
   a.scale = in.real(a.scale);
 }
 void fill(Source& in, tigon_cross_entropy_forward_args& a) {
+  a = TIGON_CROSS_ENTROPY_FORWARD_INIT;
   a.logits = in.tensor("tv", Kind::storage);
   a.target = in.tensor("t", Kind::index);
   a.class_weight = in.tensor("v", Kind::statistic, Need::optional);
@@ -287,6 +303,7 @@ void fill(Source& in, tigon_cross_entropy_forward_args& a) {
   a.dlogits = in.tensor("tv", Kind::storage, Need::optional);
 }
 void fill(Source& in, tigon_cross_entropy_backward_args& a) {
+  a = TIGON_CROSS_ENTROPY_BACKWARD_INIT;
   a.dloss = in.tensor("1", Kind::statistic);
   a.logits = in.tensor("tv", Kind::storage);
   a.target = in.tensor("t", Kind::index);
@@ -297,12 +314,14 @@ void fill(Source& in, tigon_cross_entropy_backward_args& a) {
   a.dlogits = in.tensor("tv", Kind::storage);
 }
 void fill(Source& in, tigon_linear_forward_args& a) {
+  a = TIGON_LINEAR_FORWARD_INIT;
   a.x = in.tensor("th", Kind::storage);
   a.weight = in.tensor("vh", Kind::storage);
   a.bias = in.tensor("v", Kind::storage, Need::optional);
   a.y = in.tensor("tv", Kind::storage);
 }
 void fill(Source& in, tigon_linear_backward_args& a) {
+  a = TIGON_LINEAR_BACKWARD_INIT;
   a.dy = in.tensor("tv", Kind::storage);
   a.x = in.tensor("th", Kind::storage);
   a.weight = in.tensor("vh", Kind::storage);
@@ -313,6 +332,7 @@ void fill(Source& in, tigon_linear_backward_args& a) {
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_fused_linear_cross_entropy_args& a) {
+  a = TIGON_FUSED_LINEAR_CROSS_ENTROPY_INIT;
   a.x = in.tensor("th", Kind::storage);
   a.weight = in.tensor("vh", Kind::storage);
   a.bias = in.tensor("v", Kind::storage, Need::optional);
@@ -329,12 +349,14 @@ void fill(Source& in, tigon_fused_linear_cross_entropy_args& a) {
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_embedding_forward_args& a) {
+  a = TIGON_EMBEDDING_FORWARD_INIT;
   a.ids = in.tensor("t", Kind::index);
   a.weight = in.tensor("vh", Kind::storage);
   a.y = in.tensor("th", Kind::storage);
   a.scale = in.real(a.scale);
 }
 void fill(Source& in, tigon_embedding_backward_args& a) {
+  a = TIGON_EMBEDDING_BACKWARD_INIT;
   a.ids = in.tensor("t", Kind::index);
   a.dy = in.tensor("th", Kind::storage);
   a.dweight = in.tensor("vh", Kind::storage);
@@ -342,6 +364,7 @@ void fill(Source& in, tigon_embedding_backward_args& a) {
   a.accumulate_dweight = in.choice(a.accumulate_dweight);
 }
 void fill(Source& in, tigon_attention_forward_args& a) {
+  a = TIGON_ATTENTION_FORWARD_INIT;
   a.q = in.tensor("btqd", Kind::storage);
   a.k = in.tensor("btkd", Kind::storage);
   a.v = in.tensor("btkd", Kind::storage);
@@ -351,6 +374,7 @@ void fill(Source& in, tigon_attention_forward_args& a) {
   a.causal = in.choice(a.causal);
 }
 void fill(Source& in, tigon_attention_backward_args& a) {
+  a = TIGON_ATTENTION_BACKWARD_INIT;
   a.dout = in.tensor("btqd", Kind::storage);
   a.q = in.tensor("btqd", Kind::storage);
   a.k = in.tensor("btkd", Kind::storage);
@@ -365,6 +389,7 @@ void fill(Source& in, tigon_attention_backward_args& a) {
   a.racing = in.choice(a.racing);
 }
 void fill(Source& in, tigon_adamw_args& a) {
+  a = TIGON_ADAMW_INIT;
   a.param = in.tensor("t", Kind::storage);
   a.grad = in.tensor("t", Kind::storage);
   a.m = in.tensor("t", Kind::statistic);
@@ -383,6 +408,7 @@ void fill(Source& in, tigon_adamw_args& a) {
   a.first_element = in.whole(a.first_element);
 }
 void fill(Source& in, tigon_global_norm_args& a) {
+  a = TIGON_GLOBAL_NORM_INIT;
   a.tensors = in.list(&a.tensor_count);
   a.norm = in.tensor("1", Kind::statistic);
   a.clip = in.tensor("1", Kind::statistic, Need::optional);
@@ -390,13 +416,15 @@ void fill(Source& in, tigon_global_norm_args& a) {
   a.scale = in.real(a.scale);
 }
 void fill(Source& in, tigon_scale_args& a) {
+  a = TIGON_SCALE_INIT;
   a.x = in.tensor("th", Kind::storage);
   a.factor = in.tensor("1", Kind::statistic);
 }
 
 template <class Args>
-int attempt(Source& in, Args args, int (*call)(const tigon_context*, const Args*),
+int attempt(Source& in, int (*call)(const tigon_context*, const Args*),
             int (*scratch)(const tigon_context*, const Args*, int64_t*)) {
+  Args args;
   fill(in, args);
   tigon_context context = TIGON_CONTEXT_INIT;
   context.threads = 1;
@@ -416,83 +444,10 @@ int attempt(Source& in, Args args, int (*call)(const tigon_context*, const Args*
 }
 
 int dispatch(Source& in) {
-  switch (in.byte() % 27) {
-    case 0:
-      return attempt<tigon_rmsnorm_forward_args>(in, TIGON_RMSNORM_FORWARD_INIT, tigon_rmsnorm_forward,
-                                                 tigon_rmsnorm_forward_scratch);
-    case 1:
-      return attempt<tigon_rmsnorm_backward_args>(in, TIGON_RMSNORM_BACKWARD_INIT, tigon_rmsnorm_backward,
-                                                  tigon_rmsnorm_backward_scratch);
-    case 2:
-      return attempt<tigon_add_rmsnorm_forward_args>(in, TIGON_ADD_RMSNORM_FORWARD_INIT, tigon_add_rmsnorm_forward,
-                                                     tigon_add_rmsnorm_forward_scratch);
-    case 3:
-      return attempt<tigon_add_rmsnorm_backward_args>(in, TIGON_ADD_RMSNORM_BACKWARD_INIT, tigon_add_rmsnorm_backward,
-                                                      tigon_add_rmsnorm_backward_scratch);
-    case 4:
-      return attempt<tigon_layernorm_forward_args>(in, TIGON_LAYERNORM_FORWARD_INIT, tigon_layernorm_forward,
-                                                   tigon_layernorm_forward_scratch);
-    case 5:
-      return attempt<tigon_layernorm_backward_args>(in, TIGON_LAYERNORM_BACKWARD_INIT, tigon_layernorm_backward,
-                                                    tigon_layernorm_backward_scratch);
-    case 6: return attempt<tigon_rope_args>(in, TIGON_ROPE_INIT, tigon_rope_forward, tigon_rope_forward_scratch);
-    case 7: return attempt<tigon_rope_args>(in, TIGON_ROPE_INIT, tigon_rope_backward, tigon_rope_backward_scratch);
-    case 8:
-      return attempt<tigon_swiglu_forward_args>(in, TIGON_SWIGLU_FORWARD_INIT, tigon_swiglu_forward,
-                                                tigon_swiglu_forward_scratch);
-    case 9:
-      return attempt<tigon_swiglu_backward_args>(in, TIGON_SWIGLU_BACKWARD_INIT, tigon_swiglu_backward,
-                                                 tigon_swiglu_backward_scratch);
-    case 10:
-      return attempt<tigon_geglu_forward_args>(in, TIGON_GEGLU_FORWARD_INIT, tigon_geglu_forward,
-                                               tigon_geglu_forward_scratch);
-    case 11:
-      return attempt<tigon_geglu_backward_args>(in, TIGON_GEGLU_BACKWARD_INIT, tigon_geglu_backward,
-                                                tigon_geglu_backward_scratch);
-    case 12:
-      return attempt<tigon_softmax_forward_args>(in, TIGON_SOFTMAX_FORWARD_INIT, tigon_softmax_forward,
-                                                 tigon_softmax_forward_scratch);
-    case 13:
-      return attempt<tigon_softmax_backward_args>(in, TIGON_SOFTMAX_BACKWARD_INIT, tigon_softmax_backward,
-                                                  tigon_softmax_backward_scratch);
-    case 14:
-      return attempt<tigon_cross_entropy_forward_args>(
-          in, TIGON_CROSS_ENTROPY_FORWARD_INIT, tigon_cross_entropy_forward, tigon_cross_entropy_forward_scratch);
-    case 15:
-      return attempt<tigon_cross_entropy_backward_args>(
-          in, TIGON_CROSS_ENTROPY_BACKWARD_INIT, tigon_cross_entropy_backward, tigon_cross_entropy_backward_scratch);
-    case 16:
-      return attempt<tigon_linear_forward_args>(in, TIGON_LINEAR_FORWARD_INIT, tigon_linear_forward,
-                                                tigon_linear_forward_scratch);
-    case 17:
-      return attempt<tigon_linear_backward_args>(in, TIGON_LINEAR_BACKWARD_INIT, tigon_linear_backward,
-                                                 tigon_linear_backward_scratch);
-    case 18:
-      return attempt<tigon_fused_linear_cross_entropy_args>(in, TIGON_FUSED_LINEAR_CROSS_ENTROPY_INIT,
-                                                            tigon_fused_linear_cross_entropy_forward,
-                                                            tigon_fused_linear_cross_entropy_forward_scratch);
-    case 19:
-      return attempt<tigon_fused_linear_cross_entropy_args>(in, TIGON_FUSED_LINEAR_CROSS_ENTROPY_INIT,
-                                                            tigon_fused_linear_cross_entropy_backward,
-                                                            tigon_fused_linear_cross_entropy_backward_scratch);
-    case 20:
-      return attempt<tigon_embedding_forward_args>(in, TIGON_EMBEDDING_FORWARD_INIT, tigon_embedding_forward,
-                                                   tigon_embedding_forward_scratch);
-    case 21:
-      return attempt<tigon_embedding_backward_args>(in, TIGON_EMBEDDING_BACKWARD_INIT, tigon_embedding_backward,
-                                                    tigon_embedding_backward_scratch);
-    case 22:
-      return attempt<tigon_attention_forward_args>(in, TIGON_ATTENTION_FORWARD_INIT, tigon_attention_forward,
-                                                   tigon_attention_forward_scratch);
-    case 23:
-      return attempt<tigon_attention_backward_args>(in, TIGON_ATTENTION_BACKWARD_INIT, tigon_attention_backward,
-                                                    tigon_attention_backward_scratch);
-    case 24: return attempt<tigon_adamw_args>(in, TIGON_ADAMW_INIT, tigon_adamw, tigon_adamw_scratch);
-    case 25:
-      return attempt<tigon_global_norm_args>(in, TIGON_GLOBAL_NORM_INIT, tigon_global_norm, tigon_global_norm_scratch);
-    case 26: return attempt<tigon_scale_args>(in, TIGON_SCALE_INIT, tigon_scale, tigon_scale_scratch);
-  }
-  return 0;
+#define TIGON_ATTEMPT(name, Args) [](Source& in) { return attempt(in, tigon_##name, tigon_##name##_scratch); },
+  constexpr int (*kAttempts[])(Source&) = {TIGON_OPS(TIGON_ATTEMPT)};
+#undef TIGON_ATTEMPT
+  return kAttempts[in.byte() % std::size(kAttempts)](in);
 }
 
 }  // namespace

@@ -37,56 +37,70 @@ struct BackwardShape {
   static constexpr int kShared = 2 * MmaTile<D>::bytes(kRows) + 2 * kStage;
 };
 
-// x = rows·columnsᵀ
-template <class T, int D, class Shape, class Left>
-__device__ __forceinline__ void products(float (&x)[Shape::kTiles][Shape::kColumns / 8][4], const MmaTile<D>& rows,
-                                         const MmaTile<D>& columns, Left& left, bool load, int warp_row) {
+// Scores that no query sees become one whose exponential is 0.
+template <bool kRowsAreKeys, int kTiles, int N8>
+__device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionSizes& n, int row, int column) {
+  const int seq = static_cast<int>(n.seq), lane = static_cast<int>(threadIdx.x) % 32;
+  const float nothing = n.scale < 0 ? INFINITY : -INFINITY;
 #pragma unroll
-  for (int m = 0; m < Shape::kTiles; ++m) {
+  for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-    for (int j = 0; j < Shape::kColumns / 8; ++j) {
+    for (int j = 0; j < N8; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) x[m][j][e] = 0.0f;
-    }
-  }
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
-    auto& a = left[Shape::kHeld ? d / 16 : 0];
-    if (!Shape::kHeld || load) {
-#pragma unroll
-      for (int m = 0; m < Shape::kTiles; ++m) rows.left(a[m], warp_row + 16 * m, d);
-    }
-#pragma unroll
-    for (int j = 0; j < Shape::kColumns; j += 16) {
-      uint32_t b[4];
-      columns.right_k_major(b, j, d);
-#pragma unroll
-      for (int m = 0; m < Shape::kTiles; ++m) {
-        mma<T>(x[m][j / 8], a[m], b[0], b[1]);
-        mma<T>(x[m][j / 8 + 1], a[m], b[2], b[3]);
+      for (int e = 0; e < 4; ++e) {
+        const int r = row + 16 * m + lane / 4 + e / 2 * 8, c = column + j * 8 + lane % 4 * 2 + e % 2;
+        if (c >= seq || (n.causal && (kRowsAreKeys ? c < r : c > r))) s[m][j][e] = nothing;
       }
     }
   }
 }
 
-// sums += x·columns
-template <class T, int D, class Shape>
-__device__ __forceinline__ void add_products(float (&sums)[Shape::kTiles][D / 8][4],
-                                             const float (&x)[Shape::kTiles][Shape::kColumns / 8][4],
-                                             const MmaTile<D>& columns) {
+// lse2 and delta of the queries: of a lane's own rows, or of the columns at hand.
+template <int kTiles>
+struct RowStatistics {
+  float lse2[kTiles][2], delta[kTiles][2];
+
+  template <class T>
+  __device__ __forceinline__ void load(const BackwardTensors<T>& t, const AttentionSizes& n, const AttentionWork& work,
+                                       int row) {
+    const int seq = static_cast<int>(n.seq);
+    const int64_t base = (work.batch * n.heads + work.head) * t.pitch;
 #pragma unroll
-  for (int j = 0; j < Shape::kColumns; j += 16) {
-    uint32_t a[Shape::kTiles][4];
+    for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-    for (int m = 0; m < Shape::kTiles; ++m) as_left<T>(a[m], x[m][j / 8], x[m][j / 8 + 1]);
+      for (int half = 0; half < 2; ++half) {
+        const int query = row + 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
+        lse2[m][half] = query < seq ? t.lse2[base + query] : 0.0f;
+        delta[m][half] = query < seq ? t.delta[base + query] : 0.0f;
+      }
+    }
+  }
+};
+
+// p = e^(scale·score − lse) in place of scores, and ds = p·(dp − delta) in place of dp.
+template <bool kRowsAreKeys, int kTiles, int N8>
+__device__ __forceinline__ void score_gradients(float (&p)[kTiles][N8][4], float (&ds)[kTiles][N8][4],
+                                                const RowStatistics<kTiles>& of_rows, const float* column_lse2,
+                                                const float* column_delta, float scale_log2) {
+  column_lse2 += threadIdx.x % 4 * 2;
+  column_delta += threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int d = 0; d < D; d += 16) {
-      uint32_t b[4];
-      columns.right(b, j, d);
+  for (int j = 0; j < N8; ++j) {
+    float lse2[2], delta[2];
+    if constexpr (kRowsAreKeys) {
 #pragma unroll
-      for (int m = 0; m < Shape::kTiles; ++m) {
-        mma<T>(sums[m][d / 8], a[m], b[0], b[1]);
-        mma<T>(sums[m][d / 8 + 1], a[m], b[2], b[3]);
+      for (int e = 0; e < 2; ++e) {
+        lse2[e] = column_lse2[j * 8 + e];
+        delta[e] = column_delta[j * 8 + e];
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float shift = kRowsAreKeys ? lse2[e % 2] : of_rows.lse2[m][e / 2];
+        p[m][j][e] = exp2_fast(fmaf(p[m][j][e], scale_log2, -shift));
+        ds[m][j][e] = p[m][j][e] * (ds[m][j][e] - (kRowsAreKeys ? delta[e % 2] : of_rows.delta[m][e / 2]));
       }
     }
   }
@@ -138,24 +152,10 @@ __global__ void __launch_bounds__(kThreads)
                                          seq, dim);
   if (steps > 0) fetch(0);
 
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp_row = warp * 16 * kTiles;
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * kTiles;
   const int row = first_row + warp_row;  // the first of this warp
-  const float scale_log2 = n.scale * kLog2E;
-  const float nothing = n.scale < 0 ? INFINITY : -INFINITY;  // the score whose exponential is 0
-  float row_lse2[kTiles][2], row_delta[kTiles][2];           // where rows are queries
-  if constexpr (!kRowsAreKeys) {
-    const int64_t base = (work.batch * n.heads + work.head) * t.pitch;
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int query = row + 16 * m + lane / 4 + 8 * half;
-        row_lse2[m][half] = query < seq ? t.lse2[base + query] : 0.0f;
-        row_delta[m][half] = query < seq ? t.delta[base + query] : 0.0f;
-      }
-    }
-  }
+  RowStatistics<kTiles> of_rows;         // where rows are queries
+  if constexpr (!kRowsAreKeys) of_rows.load(t, n, work, row);
   float out[kTiles][D / 8][4] = {};
   float other[kTiles][D / 8][4] = {};  // where rows are keys
   uint32_t left[Shape::kHeld ? D / 16 : 1][kTiles][4], other_left[Shape::kHeld ? D / 16 : 1][kTiles][4];
@@ -170,49 +170,18 @@ __global__ void __launch_bounds__(kThreads)
     if (n.causal && (kRowsAreKeys ? column + N - 1 < row : column > row + 16 * kTiles - 1)) continue;
     const MmaTile<D> columns{shared + stage(step)}, other_columns{shared + stage(step) + kColumnBytes};
     const float* column_lse2 = reinterpret_cast<const float*>(memory + stage(step) + 2 * kColumnBytes);
-    const float* column_delta = column_lse2 + N;
 
     float p[kTiles][N / 8][4], ds[kTiles][N / 8][4];
-    products<T, D, Shape>(p, rows, columns, left, load, warp_row);
-    products<T, D, Shape>(ds, other_rows, other_columns, other_left, load, warp_row);
+    products<T>(p, rows, columns, left, load, warp_row);
+    products<T>(ds, other_rows, other_columns, other_left, load, warp_row);
     load = false;
-
     // In a branch of its own, since most steps have nothing to mask.
     if (column + N > seq || (n.causal && (kRowsAreKeys ? column < row + 16 * kTiles - 1 : column + N - 1 > row))) {
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-        for (int j = 0; j < N / 8; ++j) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int r = row + 16 * m + lane / 4 + e / 2 * 8, c = column + j * 8 + lane % 4 * 2 + e % 2;
-            if (c >= seq || (n.causal && (kRowsAreKeys ? c < r : c > r))) p[m][j][e] = nothing;
-          }
-        }
-      }
+      mask<kRowsAreKeys>(p, n, row, column);
     }
-#pragma unroll
-    for (int j = 0; j < N / 8; ++j) {
-      float lse2[2], delta[2];
-      if constexpr (kRowsAreKeys) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          lse2[e] = column_lse2[j * 8 + lane % 4 * 2 + e];
-          delta[e] = column_delta[j * 8 + lane % 4 * 2 + e];
-        }
-      }
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float shift = kRowsAreKeys ? lse2[e % 2] : row_lse2[m][e / 2];
-          p[m][j][e] = exp2_fast(fmaf(p[m][j][e], scale_log2, -shift));
-          ds[m][j][e] = p[m][j][e] * (ds[m][j][e] - (kRowsAreKeys ? delta[e % 2] : row_delta[m][e / 2]));
-        }
-      }
-    }
-    if constexpr (kRowsAreKeys) add_products<T, D, Shape>(other, p, other_columns);
-    add_products<T, D, Shape>(out, ds, columns);
+    score_gradients<kRowsAreKeys>(p, ds, of_rows, column_lse2, column_lse2 + N, n.scale * kLog2E);
+    if constexpr (kRowsAreKeys) add_products<T>(other, p, other_columns);
+    add_products<T>(out, ds, columns);
   }
   wait_for_copies();
 

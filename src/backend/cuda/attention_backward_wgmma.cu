@@ -36,6 +36,16 @@ struct Signals {
   Buffers<2> scores;        // ds
   Buffers<kSenders> dqs;
   uint64_t sums_here[kSenders];
+
+  __device__ __forceinline__ void init() {
+    taken.init(1, 4 * kGroups + kSenders);
+    keys.init(1, 4 * kGroups);
+    stages.init(1, 4 * kGroups);
+    scores.init(4 * kGroups, 4 * kGroups);
+    dqs.init(4 * kGroups, 1);
+    for (uint64_t& barrier : sums_here) init_barrier(&barrier);
+    fence_barriers();
+  }
 };
 
 constexpr int kDqRowBytes = 1024;
@@ -106,160 +116,225 @@ struct Walk {
   }
 };
 
-[[maybe_unused]] __device__ __forceinline__ void wait_for_turn(const unsigned* turn, unsigned mine) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+__device__ __forceinline__ void wait_for_turn(const unsigned* turn, unsigned mine) {
   unsigned now = 0;
   do {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
   } while (now != mine);
 }
-[[maybe_unused]] __device__ __forceinline__ void end_turn(unsigned* turn) {
+__device__ __forceinline__ void end_turn(unsigned* turn) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
 }
 // Orders this thread's accesses to memory with what it asks of TMA, both ways (the generic and the async proxy).
-[[maybe_unused]] __device__ __forceinline__ void fence_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async;" ::: "memory");
-#endif
-}
+__device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
+// What all roles of a thread block know: the call, and where things lie in shared memory. `use` counts steps.
 template <class T, int D>
-__global__ void __launch_bounds__(kThreads, 1)
-    attention_backward_wgmma_kernel(const __grid_constant__ BackwardJob<T> job, AttentionSizes n, AttentionGrid grid,
-                                    int64_t pieces) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+struct Block {
   using Shape = BackwardShape<D>;
   using KeyTile = typename Shape::KeyTile;
   using QueryTile = typename Shape::QueryTile;
   using ScoreTile = typename Shape::ScoreTile;
+  static constexpr int kQueries = Shape::kQueries;
+
+  const BackwardJob<T>& job;
+  const AttentionSizes& n;
+  const AttentionGrid& grid;
+  int64_t pieces;
+  unsigned char* memory;
+  uint32_t shared;  // its address
+  Signals& signals;
+
+  __device__ __forceinline__ KeyTile k_tile() const { return {shared + Shape::kKeysAt}; }
+  __device__ __forceinline__ KeyTile v_tile() const { return {shared + Shape::kKeysAt + KeyTile::kBytes}; }
+  __device__ __forceinline__ QueryTile q_tile(int use) const {
+    return {shared + Shape::kQueriesAt + static_cast<uint32_t>(use % kStages * 2) * QueryTile::kBytes};
+  }
+  __device__ __forceinline__ QueryTile dout_tile(int use) const { return {q_tile(use).address + QueryTile::kBytes}; }
+  __device__ __forceinline__ ScoreTile ds_tile(int use) const {
+    return {shared + Shape::kScoresAt + static_cast<uint32_t>(use % 2) * ScoreTile::kBytes};
+  }
+  __device__ __forceinline__ float* lse2(int use) const {
+    return reinterpret_cast<float*>(memory + Shape::kStatisticsAt) + use % kStages * 2 * kQueries;
+  }
+  __device__ __forceinline__ float* delta(int use) const { return lse2(use) + kQueries; }
+  __device__ __forceinline__ unsigned char* dq(int use) const {
+    return memory + Shape::kDqAt + use % kSenders * Shape::kDqBytes;
+  }
+
+  // Pieces are taken in order: whoever waits for an earlier one waits for a thread block that runs.
+  template <class F>
+  __device__ __forceinline__ void for_pieces(bool by_warp, const F& f) const {
+    for (int use = 0;; ++use) {
+      signals.taken.wait_full(use);
+      const int64_t piece = signals.pieces_taken[use % 2];
+      if (by_warp) {
+        signals.taken.release_by_warp(use);
+      } else {
+        signals.taken.release(use);
+      }
+      if (piece >= pieces) return;
+      f(grid.work(piece));
+    }
+  }
+};
+
+// The thread that takes pieces and prefetches their keys and queries.
+template <class T, int D>
+__device__ __forceinline__ void fetch_pieces(const Block<T, D>& block) {
+  constexpr int N = Block<T, D>::kQueries;
+  const auto& [job, n, grid, pieces, memory, shared, signals] = block;
+  wait_for_previous();  // all others act on what this thread has fetched
+  for (int use = 0, piece_use = 0;; ++piece_use) {
+    signals.taken.to_fill(piece_use);
+    const auto piece = static_cast<int64_t>(atomicAdd(job.sums.next_piece, 1ull));
+    signals.pieces_taken[piece_use % 2] = piece;
+    signals.taken.filled(piece_use);
+    if (piece >= pieces) return;
+    const AttentionWork work = grid.work(piece);
+    const Walk<N> walk(work, n);
+    const auto batch = static_cast<int>(work.batch), head = static_cast<int>(work.head);
+    uint64_t* keys_full = signals.keys.to_fill(piece_use);
+    expect_bytes(keys_full, 2 * Block<T, D>::KeyTile::kBytes);
+    block.k_tile().fetch(job.k, walk.first_key, head, batch, keys_full);
+    block.v_tile().fetch(job.v, walk.first_key, head, batch, keys_full);
+    walk.for_steps(work, n, [&](int64_t of, int tile) {
+      const int query = tile * N;
+      const auto q_head = static_cast<int>(of), row = static_cast<int>(work.batch * n.heads + of);
+      uint64_t* full = signals.stages.to_fill(use);
+      expect_bytes(full, 2 * Block<T, D>::QueryTile::kBytes + 2 * N * sizeof(float));
+      block.q_tile(use).fetch(job.q, query, q_head, batch, full);
+      block.dout_tile(use).fetch(job.dout, query, q_head, batch, full);
+      copy_row_part(block.lse2(use), job.lse2, query, row, full);
+      copy_row_part(block.delta(use), job.delta, query, row, full);
+      ++use;
+    });
+  }
+}
+
+// A thread that waits for a step's turn and sends its dq. What was sent takes its time to arrive, and the news of it
+// too: meanwhile the other one sends the next.
+template <class T, int D>
+__device__ __forceinline__ void send_dq(const Block<T, D>& block, int sender) {
+  using Shape = BackwardShape<D>;
+  const auto& [job, n, grid, pieces, memory, shared, signals] = block;
+  int use = 0;
+  block.for_pieces(false, [&](const AttentionWork& work) {
+    const Walk<Shape::kQueries> walk(work, n);
+    const int64_t head = work.batch * n.kv_heads + work.head;
+    const int64_t place = head % job.sums.room, heads_before = head / job.sums.room;
+    walk.for_steps(work, n, [&](int64_t of, int tile) {
+      const int at = use++;
+      if (at % kSenders != sender) return;
+      const int64_t index = (place * n.group + (of - work.head * n.group)) * walk.tiles + tile;
+      unsigned* turn = job.sums.turns + index;
+      float* sums = job.sums.sums + index * (Shape::kDqBytes / 4);
+      wait_for_turn(turn, static_cast<unsigned>(heads_before * walk.said_by(tile, n) + walk.piece));
+      fence_copies();
+      if (walk.is_last(tile, n)) {
+        if (walk.piece > 0) {
+          expect_bytes(signals.sums_here + sender, Shape::kDqBytes);
+          copy_row_part(block.dq(at), job.dq_sums, 0, static_cast<int>(index) * Shape::kDqRows,
+                        signals.sums_here + sender);
+        }
+        signals.dqs.wait_full(at);
+        signals.dqs.release(at);
+      } else {
+        signals.dqs.wait_full(at);
+        if (walk.piece > 0) {
+          send_bulk_to_add(sums, block.dq(at), Shape::kDqBytes);
+        } else {
+          send_bulk(sums, block.dq(at), Shape::kDqBytes);
+        }
+        wait_sent_read();
+        signals.dqs.release(at);
+        wait_sent();
+        fence_copies();
+      }
+      end_turn(turn);
+    });
+  });
+}
+
+// p = e^(scale·score − lse), for lse2 = lse·log2(e).
+template <int N8>
+__device__ __forceinline__ void exponentials(float (&p)[N8][4], const float (&score)[N8][4], const float* lse2,
+                                             float scale_log2) {
+  lse2 += threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < N8; ++j) {
+    const float2 by = *reinterpret_cast<const float2*>(lse2 + j * 8);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) p[j][e] = exp2_fast(fmaf(score[j][e], scale_log2, -(e % 2 == 0 ? by.x : by.y)));
+  }
+}
+
+// p becomes 0 where a query does not see a key. Queries beyond the last have an infinite lse2.
+template <int N8>
+__device__ __forceinline__ void mask(float (&p)[N8][4], const AttentionSizes& n, int first_key, int first_query) {
+  const int seq = static_cast<int>(n.seq), lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int j = 0; j < N8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int r = first_key + lane / 4 + e / 2 * 8, c = first_query + j * 8 + lane % 4 * 2 + e % 2;
+      if (r >= seq || (n.causal && c < r)) p[j][e] = 0.0f;
+    }
+  }
+}
+
+// ds = p·(dp − delta) as the left operand of a product; p too, where it is not one yet.
+template <class T, bool kPackP, int N8>
+__device__ __forceinline__ void score_gradients(uint32_t (&ds_left)[N8 / 2][4], uint32_t (&p_left)[N8 / 2][4],
+                                                const float (&p)[N8][4], const float (&dp)[N8][4], const float* delta) {
+  delta += threadIdx.x % 4 * 2;
+  float ds[N8][4];
+#pragma unroll
+  for (int j = 0; j < N8; ++j) {
+    const float2 by = *reinterpret_cast<const float2*>(delta + j * 8);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) ds[j][e] = p[j][e] * (dp[j][e] - (e % 2 == 0 ? by.x : by.y));
+    if (j % 2 == 0) continue;
+    if constexpr (kPackP) as_left<T>(p_left[j / 2], p[j - 1], p[j]);
+    as_left<T>(ds_left[j / 2], ds[j - 1], ds[j]);
+  }
+}
+
+// What a thread holds of dq to and from memory it shares with who sends it.
+__device__ __forceinline__ void store_dq(float4* to, const float (&dq)[8][4]) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) to[128 * j] = make_float4(dq[j][0], dq[j][1], dq[j][2], dq[j][3]);
+}
+__device__ __forceinline__ void add_dq(float (&dq)[8][4], const float4* from) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float4 before = from[128 * j];
+    dq[j][0] += before.x;
+    dq[j][1] += before.y;
+    dq[j][2] += before.z;
+    dq[j][3] += before.w;
+  }
+}
+
+// A warpgroup, which owns 64 keys of each piece.
+template <class T, int D>
+__device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
+  using Shape = BackwardShape<D>;
   constexpr int N = Shape::kQueries;
   // Of dq, the second warpgroup has the later queries of a tile, or, where a tile has but 64, the later columns.
   constexpr bool kSplitColumns = N == 64;
   // Whether p's product may run while ds is made, which needs registers for both.
   constexpr bool kDvFirst = N == 64;
-  extern __shared__ __align__(1024) unsigned char memory[];
-  const uint32_t shared = shared_address(memory);
-  auto& [taken, pieces_taken, keys, stages, scores, dqs, sums_here] =
-      *reinterpret_cast<Signals*>(memory + Shape::kSignalsAt);
-  if (threadIdx.x == 0) {
-    taken.init(1, 4 * kGroups + kSenders);
-    keys.init(1, 4 * kGroups);
-    stages.init(1, 4 * kGroups);
-    scores.init(4 * kGroups, 4 * kGroups);
-    dqs.init(4 * kGroups, 1);
-    for (int sender = 0; sender < kSenders; ++sender) init_barrier(sums_here + sender);
-    fence_barriers();
-  }
-  __syncthreads();
-  const KeyTile k_tile{shared + Shape::kKeysAt}, v_tile{shared + Shape::kKeysAt + KeyTile::kBytes};
-  const auto queries_at = [&](int use, int which) {
-    return QueryTile{shared + Shape::kQueriesAt + static_cast<uint32_t>(use % kStages * 2 + which) * QueryTile::kBytes};
-  };
-  const auto scores_at = [&](int use) {
-    return ScoreTile{shared + Shape::kScoresAt + static_cast<uint32_t>(use % 2) * ScoreTile::kBytes};
-  };
-  const auto statistics_at = [&](int use) {
-    return reinterpret_cast<float*>(memory + Shape::kStatisticsAt) + use % kStages * 2 * N;
-  };
-  const auto dq_at = [&](int use) { return memory + Shape::kDqAt + use % kSenders * Shape::kDqBytes; };
-
-  // Pieces are taken in order: whoever waits for an earlier one waits for a thread block that runs.
-  const auto for_pieces = [&](bool by_warp, const auto& f) {
-    for (int use = 0;; ++use) {
-      taken.wait_full(use);
-      const int64_t piece = pieces_taken[use % 2];
-      if (by_warp) {
-        taken.release_by_warp(use);
-      } else {
-        taken.release(use);
-      }
-      if (piece >= pieces) return;
-      f(grid.work(piece));
-    }
-  };
-
-  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) - 1;
-  int use = 0;
-  if (group < 0) {
-    give_registers<kFetcherRegisters>();
-    if (threadIdx.x == 0) {
-      wait_for_previous();  // all others act on what this thread has fetched
-      for (int piece_use = 0;; ++piece_use) {
-        taken.to_fill(piece_use);
-        const auto piece = static_cast<int64_t>(atomicAdd(job.sums.next_piece, 1ull));
-        pieces_taken[piece_use % 2] = piece;
-        taken.filled(piece_use);
-        if (piece >= pieces) return;
-        const AttentionWork work = grid.work(piece);
-        const Walk<N> walk(work, n);
-        const auto batch = static_cast<int>(work.batch), head = static_cast<int>(work.head);
-        uint64_t* keys_full = keys.to_fill(piece_use);
-        expect_bytes(keys_full, 2 * KeyTile::kBytes);
-        k_tile.fetch(job.k, walk.first_key, head, batch, keys_full);
-        v_tile.fetch(job.v, walk.first_key, head, batch, keys_full);
-        walk.for_steps(work, n, [&](int64_t of, int tile) {
-          const int query = tile * N;
-          const auto q_head = static_cast<int>(of), row = static_cast<int>(work.batch * n.heads + of);
-          uint64_t* full = stages.to_fill(use);
-          expect_bytes(full, 2 * QueryTile::kBytes + 2 * N * sizeof(float));
-          queries_at(use, 0).fetch(job.q, query, q_head, batch, full);
-          queries_at(use, 1).fetch(job.dout, query, q_head, batch, full);
-          copy_row_part(statistics_at(use), job.lse2, query, row, full);
-          copy_row_part(statistics_at(use) + N, job.delta, query, row, full);
-          ++use;
-        });
-      }
-    }
-    // Those who wait for a step's turn and send its dq. What was sent takes its time to arrive, and the news of it too:
-    // meanwhile the other one sends the next.
-    if (threadIdx.x % 32 == 0 && threadIdx.x <= 32 * kSenders) {
-      const int sender = static_cast<int>(threadIdx.x) / 32 - 1;
-      for_pieces(false, [&](const AttentionWork& work) {
-        const Walk<N> walk(work, n);
-        const int64_t head = work.batch * n.kv_heads + work.head;
-        const int64_t place = head % job.sums.room, heads_before = head / job.sums.room;
-        walk.for_steps(work, n, [&](int64_t of, int tile) {
-          const int at = use++;
-          if (at % kSenders != sender) return;
-          const int64_t index = (place * n.group + (of - work.head * n.group)) * walk.tiles + tile;
-          unsigned* turn = job.sums.turns + index;
-          float* sums = job.sums.sums + index * (Shape::kDqBytes / 4);
-          wait_for_turn(turn, static_cast<unsigned>(heads_before * walk.said_by(tile, n) + walk.piece));
-          fence_copies();
-          if (walk.is_last(tile, n)) {
-            if (walk.piece > 0) {
-              expect_bytes(sums_here + sender, Shape::kDqBytes);
-              copy_row_part(dq_at(at), job.dq_sums, 0, static_cast<int>(index) * Shape::kDqRows, sums_here + sender);
-            }
-            dqs.wait_full(at);
-            dqs.release(at);
-          } else {
-            dqs.wait_full(at);
-            if (walk.piece > 0) {
-              send_bulk_to_add(sums, dq_at(at), Shape::kDqBytes);
-            } else {
-              send_bulk(sums, dq_at(at), Shape::kDqBytes);
-            }
-            wait_sent_read();
-            dqs.release(at);
-            wait_sent();
-            fence_copies();
-          }
-          end_turn(turn);
-        });
-      });
-    }
-    return;
-  }
-
-  take_registers<kGroupRegisters>();
-  const int lane = static_cast<int>(threadIdx.x) % 32, group_key = group * kGroupKeys;
-  const int warp_key = group_key + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+  const auto& [job, n, grid, pieces, memory, shared, signals] = block;
+  auto& [taken, pieces_taken, keys, stages, scores, dqs, sums_here] = signals;
+  const int group_key = group * kGroupKeys, warp_key = group_key + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
   const auto dim = static_cast<int>(n.dim), seq = static_cast<int>(n.seq);
-  const float scale_log2 = n.scale * kLog2E;
 
-  int key_use = 0;
+  int use = 0, key_use = 0;
   uint32_t sums_phase = 0;  // a bit for each sender
-  for_pieces(true, [&](const AttentionWork& work) {
+  block.for_pieces(true, [&](const AttentionWork& work) {
     const Walk<N> walk(work, n);
     const int first = walk.first_key + group_key, row = walk.first_key + warp_key;
     float dk[D / 8][4] = {};
@@ -274,31 +349,24 @@ __global__ void __launch_bounds__(kThreads, 1)
     // The scores of a step, not waited for.
     const auto begin_step = [&](int at) {
       stages.wait_full(at);
-      multiply<T>(score, k_tile.from_row(group_key).forgotten(), queries_at(at, 0));
+      multiply<T>(score, block.k_tile().from_row(group_key).forgotten(), block.q_tile(at));
     };
     // What a step adds to dq, of all keys, not waited for; and its end.
     const auto begin_dq = [&](int at) {
       scores.wait_full(at);
-      multiply_mn_major<T>(dq, scores_at(at).from_panel(kSplitColumns ? 0 : group),
-                           k_tile.from_panel(kSplitColumns ? group : 0).forgotten());
+      multiply_mn_major<T>(dq, block.ds_tile(at).from_panel(kSplitColumns ? 0 : group),
+                           block.k_tile().from_panel(kSplitColumns ? group : 0).forgotten());
     };
     const auto end_dq = [&](int at) {
       scores.release_by_warp(at);
-      auto* half = reinterpret_cast<float4*>(dq_at(at) + group * Shape::kHalfBytes) + threadIdx.x % 128;
+      auto* half = reinterpret_cast<float4*>(block.dq(at) + group * Shape::kHalfBytes) + threadIdx.x % 128;
       if (walk.is_last(dq_tile, n)) {  // what the others have left is added here instead, and written as dq
         if (walk.piece == 0) {
           dqs.to_fill(at);  // nothing is left there; but not two uses ahead of the sender
         } else {
           wait_barrier(sums_here + at % kSenders, sums_phase >> at % kSenders & 1);
           sums_phase ^= 1 << at % kSenders;
-#pragma unroll
-          for (int j = 0; j < 8; ++j) {
-            const float4 before = half[128 * j];
-            dq[j][0] += before.x;
-            dq[j][1] += before.y;
-            dq[j][2] += before.z;
-            dq[j][3] += before.w;
-          }
+          add_dq(dq, half);
         }
         const int first_column = kSplitColumns ? 64 * group : 0;
         const int warp_row = dq_tile * N + (kSplitColumns ? warp_key % 64 : warp_key);
@@ -306,72 +374,44 @@ __global__ void __launch_bounds__(kThreads, 1)
                           warp_row, seq, dim - first_column, dq, n.scale, n.scale);
       } else {
         dqs.to_fill(at);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) half[128 * j] = make_float4(dq[j][0], dq[j][1], dq[j][2], dq[j][3]);
+        store_dq(half, dq);
         written_for_copies();
       }
       dqs.filled_by_warp(at);
     };
     // The rest of a step but for dq, which needs the other warpgroup's ds and is left to the next step, and the
     // beginning of the next: tensor cores always have something to do.
-    const auto go_on = [&](auto has_before, auto has_next) {
+    const auto go_on = [&]<bool kDq, bool kNext>(std::bool_constant<kDq>, std::bool_constant<kNext>) {
       const int query = tile * N;
-      const QueryTile q_tile = queries_at(use, 0), dout_tile = queries_at(use, 1);
-      multiply<T>(dp, v_tile.from_row(group_key).forgotten(), dout_tile);
-
-      float p[N / 8][4], ds[N / 8][4];
-      const float* lse2 = statistics_at(use) + lane % 4 * 2;
-      const float* delta = lse2 + N;
-#pragma unroll
-      for (int j = 0; j < N / 8; ++j) {
-        const float2 by = *reinterpret_cast<const float2*>(lse2 + j * 8);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) p[j][e] = exp2_fast(fmaf(score[j][e], scale_log2, -(e % 2 == 0 ? by.x : by.y)));
-      }
-      // In a branch of its own, since most steps have nothing to mask. Queries beyond the last have an infinite lse2.
-      if (first + kGroupKeys > seq || (n.causal && query < first + kGroupKeys - 1)) {
-#pragma unroll
-        for (int j = 0; j < N / 8; ++j) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int r = row + lane / 4 + e / 2 * 8, c = query + j * 8 + lane % 4 * 2 + e % 2;
-            if (r >= seq || (n.causal && c < r)) p[j][e] = 0.0f;
-          }
-        }
-      }
+      multiply<T>(dp, block.v_tile().from_row(group_key).forgotten(), block.dout_tile(use));
+      float p[N / 8][4];
+      exponentials(p, score, block.lse2(use), n.scale * kLog2E);
+      // In a branch of its own, since most steps have nothing to mask.
+      if (first + kGroupKeys > seq || (n.causal && query < first + kGroupKeys - 1)) mask(p, n, row, query);
       if constexpr (kDvFirst) {
 #pragma unroll
         for (int j = 0; j < N / 16; ++j) as_left<T>(p_left[j], p[2 * j], p[2 * j + 1]);
-        add_multiple<T>(dv, p_left, dout_tile);
+        add_multiple<T>(dv, p_left, block.dout_tile(use));
       }
       wait_for_products<kDvFirst ? 1 : 0>();
-#pragma unroll
-      for (int j = 0; j < N / 8; ++j) {
-        const float2 by = *reinterpret_cast<const float2*>(delta + j * 8);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) ds[j][e] = p[j][e] * (dp[j][e] - (e % 2 == 0 ? by.x : by.y));
-        if (j % 2 == 0) continue;
-        if constexpr (!kDvFirst) as_left<T>(p_left[j / 2], p[j - 1], p[j]);
-        as_left<T>(ds_left[j / 2], ds[j - 1], ds[j]);
-      }
-      if constexpr (!kDvFirst) add_multiple<T>(dv, p_left, dout_tile);
-      add_multiple<T>(dk, ds_left, q_tile);
+      score_gradients<T, !kDvFirst>(ds_left, p_left, p, dp, block.delta(use));
+      if constexpr (!kDvFirst) add_multiple<T>(dv, p_left, block.dout_tile(use));
+      add_multiple<T>(dk, ds_left, block.q_tile(use));
       scores.to_fill(use);
 #pragma unroll
-      for (int j = 0; j < N / 16; ++j) scores_at(use).store(warp_key, 16 * j, ds_left[j]);
+      for (int j = 0; j < N / 16; ++j) block.ds_tile(use).store(warp_key, 16 * j, ds_left[j]);
       written_for_copies();
       scores.filled_by_warp(use);
       // dq(i-1) keeps tensor cores busy while the registers of this step's operands become free for the next scores.
-      constexpr int kDq = decltype(has_before)::value ? 1 : 0, kNext = decltype(has_next)::value ? 1 : 0;
-      if constexpr (kDq == 1) begin_dq(use - 1);
-      wait_for_products<kDq>();
+      if constexpr (kDq) begin_dq(use - 1);
+      wait_for_products<kDq ? 1 : 0>();
       stages.release_by_warp(use);
-      if constexpr (kNext == 1) begin_step(use + 1);
-      if constexpr (kDq == 1) {
-        wait_for_products<kNext>();
+      if constexpr (kNext) begin_step(use + 1);
+      if constexpr (kDq) {
+        wait_for_products<kNext ? 1 : 0>();
         end_dq(use - 1);
       }
-      if constexpr (kNext == 1) wait_for_products<0>();
+      if constexpr (kNext) wait_for_products<0>();
       ++use;
       dq_tile = tile;
       dq_head = head;
@@ -400,6 +440,34 @@ __global__ void __launch_bounds__(kThreads, 1)
     write_rows<T, D>(job.dk.head(work.batch, work.head), job.dk.row_stride, row, seq, dim, dk, n.scale, n.scale);
     write_rows<T, D>(job.dv.head(work.batch, work.head), job.dv.row_stride, row, seq, dim, dv, 1.0f, 1.0f);
   });
+}
+
+#endif
+
+template <class T, int D>
+__global__ void __launch_bounds__(kThreads, 1)
+    attention_backward_wgmma_kernel(const __grid_constant__ BackwardJob<T> job, AttentionSizes n, AttentionGrid grid,
+                                    int64_t pieces) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Block<T, D> block{job,
+                          n,
+                          grid,
+                          pieces,
+                          memory,
+                          shared_address(memory),
+                          *reinterpret_cast<Signals*>(memory + BackwardShape<D>::kSignalsAt)};
+  if (threadIdx.x == 0) block.signals.init();
+  __syncthreads();
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) - 1;
+  if (group < 0) {
+    give_registers<kFetcherRegisters>();
+    if (threadIdx.x == 0) return fetch_pieces(block);
+    if (threadIdx.x % 32 == 0 && threadIdx.x <= 32 * kSenders) send_dq(block, static_cast<int>(threadIdx.x) / 32 - 1);
+    return;
+  }
+  take_registers<kGroupRegisters>();
+  own_keys(block, group);
 #endif
 }
 

@@ -28,28 +28,27 @@ inline constexpr int kKeys = D <= 96 ? 64 : 32;
 template <int D>
 inline constexpr int kForwardShared = MmaTile<D>::bytes(kQueries) + 4 * MmaTile<D>::bytes(kKeys<D>);
 
-// 16 queries of a warp: their running statistics and result. A lane looks after rows lane/4 and lane/4 + 8.
-template <int D>
-struct QueryTile {
-  float out[D / 8][4];
+// Of 16 queries of a warp. A lane looks after rows lane/4 and lane/4 + 8.
+struct Running {
   float largest[2], sum[2];  // of raw scores; of e^(scale·(score − largest)) over this lane's columns
 };
 
 // Scores become e^(scale·(score − largest)), and what was summed before is brought to the new maximum.
-template <int D, int N>
-__device__ __forceinline__ void online_softmax(float (&s)[N][4], QueryTile<D>& tile, float scale_log2) {
+template <int N, int D8>
+__device__ __forceinline__ void online_softmax(float (&s)[N][4], float (&out)[D8][4], Running& running,
+                                               float scale_log2) {
   float shrink[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float top = tile.largest[half];
+    float top = running.largest[half];
 #pragma unroll
     for (int j = 0; j < N; ++j) top = fmaxf(top, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
     const float shift = top == -INFINITY ? 0.0f : __fmul_rn(top, scale_log2);
     // Rounded like the shift: fused, a maximum that stays would still shrink or swell what was summed, at every step.
-    shrink[half] = exp2_fast(__fmul_rn(tile.largest[half], scale_log2) - shift);
-    tile.largest[half] = top;
+    shrink[half] = exp2_fast(__fmul_rn(running.largest[half], scale_log2) - shift);
+    running.largest[half] = top;
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < N; ++j) {
@@ -59,15 +58,57 @@ __device__ __forceinline__ void online_softmax(float (&s)[N][4], QueryTile<D>& t
         sum += s[j][e];
       }
     }
-    tile.sum[half] = fmaf(tile.sum[half], shrink[half], sum);
+    running.sum[half] = fmaf(running.sum[half], shrink[half], sum);
   }
   // After the first keys the maximum seldom moves.
   if (!__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) return;
 #pragma unroll
-  for (int j = 0; j < D / 8; ++j) {
+  for (int j = 0; j < D8; ++j) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) tile.out[j][e] *= shrink[e / 2];
+    for (int e = 0; e < 4; ++e) out[j][e] *= shrink[e / 2];
   }
+}
+
+// Scores of keys that a query does not see, `key` being the first of them, become -inf.
+template <int N8>
+__device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionSizes& n, int query, int key) {
+  const int seq = static_cast<int>(n.seq), lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = query + 16 * m + lane / 4 + 8 * half;
+      const int visible = (n.causal ? min(row + 1, seq) : seq) - key;
+#pragma unroll
+      for (int j = 0; j < N8; ++j) {
+        const int column = j * 8 + lane % 4 * 2;
+        if (column >= visible) s[m][j][2 * half] = -INFINITY;
+        if (column + 1 >= visible) s[m][j][2 * half + 1] = -INFINITY;
+      }
+    }
+  }
+}
+
+// The end of 16 queries: o and lse.
+template <class T, int D>
+__device__ __forceinline__ void write_queries(const ForwardTensors<T>& t, const AttentionSizes& n,
+                                              const AttentionWork& work, int query, const float (&out)[D / 8][4],
+                                              const Running& running) {
+  const int seq = static_cast<int>(n.seq), lane = static_cast<int>(threadIdx.x) % 32;
+  float inverse[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = running.sum[half];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    inverse[half] = 1.0f / sum;
+    const int row = query + lane / 4 + 8 * half;
+    if (t.lse != nullptr && lane % 4 == 0 && row < seq) {
+      t.lse[(work.batch * n.heads + work.head) * n.seq + row] = running.largest[half] * n.scale + logf(sum);
+    }
+  }
+  write_rows<T, D>(t.o.head(work.batch, work.head), t.o.row_stride, query, seq, static_cast<int>(n.dim), out,
+                   inverse[0], inverse[1]);
 }
 
 template <class T, int D>
@@ -100,21 +141,12 @@ __global__ void __launch_bounds__(kThreads)
   q_tile.template fetch<kQueries, kThreads>(t.q.head(work.batch, work.head), t.q.row_stride, first_query, seq, dim);
   fetch(0);
 
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp_row = warp * 16 * kTiles;
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * kTiles;
   const int query = first_query + warp_row;  // the first of this warp
-  const float scale_log2 = n.scale * kLog2E;
-  QueryTile<D> tiles[kTiles];
+  float out[kTiles][D / 8][4] = {};
+  Running running[kTiles];
 #pragma unroll
-  for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-    for (int j = 0; j < D / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) tiles[m].out[j][e] = 0.0f;
-    }
-    tiles[m].largest[0] = tiles[m].largest[1] = -INFINITY;
-    tiles[m].sum[0] = tiles[m].sum[1] = 0.0f;
-  }
+  for (int m = 0; m < kTiles; ++m) running[m] = {.largest = {-INFINITY, -INFINITY}, .sum = {0.0f, 0.0f}};
 
   constexpr bool kHeld = D <= 64;  // queries stay in registers where there is room
   uint32_t left[kHeld ? D / 16 : 1][kTiles][4];
@@ -125,81 +157,15 @@ __global__ void __launch_bounds__(kThreads)
     const int key = step * N;
     if (n.causal && key > query + 16 * kTiles - 1) continue;  // behind all queries of this warp
 
-    float s[kTiles][N / 8][4] = {};
+    float s[kTiles][N / 8][4];
+    products<T>(s, q_tile, k_tile(step), left, step == 0, warp_row);
+    if (key + N > seq || (n.causal && key + N > query + 1)) mask(s, n, query, key);
 #pragma unroll
-    for (int d = 0; d < D; d += 16) {
-      uint32_t(&a)[kTiles][4] = left[kHeld ? d / 16 : 0];
-      if (!kHeld || step == 0) {
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) q_tile.left(a[m], warp_row + 16 * m, d);
-      }
-#pragma unroll
-      for (int j = 0; j < N; j += 16) {
-        uint32_t b[4];
-        k_tile(step).right_k_major(b, j, d);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          mma<T>(s[m][j / 8], a[m], b[0], b[1]);
-          mma<T>(s[m][j / 8 + 1], a[m], b[2], b[3]);
-        }
-      }
-    }
-    if (key + N > seq || (n.causal && key + N > query + 1)) {
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = query + 16 * m + lane / 4 + 8 * half;
-          const int visible = (n.causal ? min(row + 1, seq) : seq) - key;
-#pragma unroll
-          for (int j = 0; j < N / 8; ++j) {
-            const int column = j * 8 + lane % 4 * 2;
-            if (column >= visible) s[m][j][2 * half] = -INFINITY;
-            if (column + 1 >= visible) s[m][j][2 * half + 1] = -INFINITY;
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) online_softmax<D>(s[m], tiles[m], scale_log2);
-
-#pragma unroll
-    for (int j = 0; j < N; j += 16) {
-      uint32_t p[kTiles][4];
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        as_left<T>(p[m], s[m][j / 8], s[m][j / 8 + 1]);
-      }
-#pragma unroll
-      for (int d = 0; d < D; d += 16) {
-        uint32_t b[4];
-        v_tile(step).right(b, j, d);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          mma<T>(tiles[m].out[d / 8], p[m], b[0], b[1]);
-          mma<T>(tiles[m].out[d / 8 + 1], p[m], b[2], b[3]);
-        }
-      }
-    }
+    for (int m = 0; m < kTiles; ++m) online_softmax(s[m], out[m], running[m], n.scale * kLog2E);
+    add_products<T>(out, s, v_tile(step));
   }
-
-  T* out = t.o.head(work.batch, work.head);
 #pragma unroll
-  for (int m = 0; m < kTiles; ++m) {
-    float inverse[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float sum = tiles[m].sum[half];
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      inverse[half] = 1.0f / sum;
-      const int row = query + 16 * m + lane / 4 + 8 * half;
-      if (t.lse != nullptr && lane % 4 == 0 && row < seq) {
-        t.lse[(work.batch * n.heads + work.head) * n.seq + row] = tiles[m].largest[half] * n.scale + logf(sum);
-      }
-    }
-    write_rows<T, D>(out, t.o.row_stride, query + 16 * m, seq, dim, tiles[m].out, inverse[0], inverse[1]);
-  }
+  for (int m = 0; m < kTiles; ++m) write_queries<T, D>(t, n, work, query + 16 * m, out[m], running[m]);
 }
 
 template <class T, int D>

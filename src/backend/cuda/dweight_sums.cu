@@ -119,6 +119,220 @@ __device__ __forceinline__ void meet_pair() {
 }
 __device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
+// What all roles of a thread block know: the call, and where things lie in shared memory. `use` counts stages.
+struct Block {
+  const Job& job;
+  unsigned char* memory;
+  uint32_t shared;  // its address
+  Signals& signals;
+  int rank;  // of the block in its pair
+  int steps;
+
+  static __device__ __forceinline__ uint32_t logits_at(int use) {
+    return static_cast<uint32_t>(use % kStages) * LogitsTile::kBytes;
+  }
+  static __device__ __forceinline__ uint32_t x_at(int use) {
+    return kXAt + static_cast<uint32_t>(use % kStages) * XTile::kBytes;
+  }
+  // Neighbours share classes: dlogits are read from memory once.
+  template <class F>
+  __device__ __forceinline__ void for_tiles(int first, int by, const F& f) const {
+    const int pairs = static_cast<int>(gridDim.x) / kPair, pair = static_cast<int>(blockIdx.x) / kPair;
+    for (int i = first; pair + i * pairs < job.tiles; i += by) {
+      const int tile = pair + i * pairs;
+      f(i * steps, tile / job.column_pairs * kClasses, tile % job.column_pairs * kPair + rank);
+    }
+  }
+};
+
+// The thread that prefetches tiles.
+__device__ __forceinline__ void fetch_tiles(const Block& block) {
+  const Job& job = block.job;
+  block.for_tiles(0, 1, [&](int use, int first_class, int column_tile) {
+    for (int step = 0; step < block.steps; ++step, ++use) {
+      uint64_t* full = block.signals.stages.to_fill(use);
+      expect_bytes(full, LogitsTile::kBytes + XTile::kBytes);
+#pragma unroll
+      for (int panel = 0; panel < kClasses / 64; ++panel) {
+        const int token = block.rank * (kTokens / kPair);
+        copy_row_part_to((1u << kPair) - 1,
+                         block.memory + block.logits_at(use) + panel * LogitsTile::kPanelBytes + token * 128,
+                         job.dlogits, first_class + 64 * panel, step * kTokens + token, full);
+      }
+#pragma unroll
+      for (int panel = 0; panel < kColumns / 64; ++panel) {
+        copy_row_part(block.memory + block.x_at(use) + panel * XTile::kPanelBytes, job.x,
+                      column_tile * kColumns + 64 * panel, step * kTokens, full);
+      }
+    }
+  });
+}
+
+// Of an output tile, what a thread has: of each 64 classes two rows, 8 apart, and of these every 8th pair of columns.
+using Sums = float[kClasses / 64][kColumns / 8][4];
+
+// Asks for the products of one stage.
+template <bool kAdd>
+__device__ __forceinline__ void multiply_stage(Sums& sums, const Block& block, int use) {
+  block.signals.stages.wait_full(use);
+  const LogitsTile left{block.shared + block.logits_at(use)};
+  const XTile right{block.shared + block.x_at(use)};
+  begin_products();
+#pragma unroll
+  for (int token = 0; token < kTokens; token += 16) {
+#pragma unroll
+    for (int panel = 0; panel < kClasses / 64; ++panel) {
+      const uint64_t classes = left.from_panel(panel).mn_major(token);
+      if (kAdd || token > 0) {
+        product_in_shared<bf16, true, true>(sums[panel], classes, right.mn_major(token));
+      } else {
+        product_in_shared<bf16, false, true>(sums[panel], classes, right.mn_major(token));
+      }
+    }
+  }
+  end_products();
+}
+
+// In both blocks of the pair: what was read may be overwritten.
+__device__ __forceinline__ void release_stage(const Block& block, int use) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  __syncwarp();
+  if (lane < kPair) arrive_in(static_cast<unsigned>(lane), block.signals.stages.empty + use % kStages);
+}
+
+// What the epilogue will read is brought near.
+__device__ __forceinline__ void prefetch_tile(const Job& job, int first_class, int column_tile) {
+  const int line = static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+  for (int i = 0; i < kClasses / 64; ++i) {
+    const int row = first_class + i * 64 + line / 2, column = column_tile * kColumns + line % 2 * 64;
+    if (row < job.classes && column < job.columns) prefetch_l2(job.dweight + row * job.stride + column);
+  }
+}
+
+// The epilogue's part of a row: adds what stood in dweight, as words and their exponent.
+template <Before kBefore>
+__device__ __forceinline__ void add_before(float (&sums)[kColumns / 8][4], int i, Words& words, uint32_t exponent) {
+  const auto word = [&](int j) -> uint32_t& { return words[j / 4][j % 4]; };
+  if constexpr (kBefore == Before::fine) {
+    const float factor = FineScale::to_f32(exponent);
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&word(j)));
+      sums[j][2 * i] = fmaf(two.x, factor, sums[j][2 * i]);
+      sums[j][2 * i + 1] = fmaf(two.y, factor, sums[j][2 * i + 1]);
+    }
+  } else if constexpr (kBefore == Before::bf16) {
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      if (j % 4 == 0) exchange(words[j / 4]);
+      sums[j][2 * i] += __uint_as_float(word(j) << 16);
+      sums[j][2 * i + 1] += __uint_as_float(word(j) & 0xffff0000u);
+    }
+  }
+}
+
+// The row as it will stand in dweight: bf16 at the end, fine until then; returns the exponent then.
+__device__ __forceinline__ void as_bf16(Words& words, const float (&sums)[kColumns / 8][4], int i) {
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j) {
+    words[j / 4][j % 4] = pack_two<bf16>(sums[j][2 * i], sums[j][2 * i + 1]);
+    if (j % 4 == 3) exchange(words[j / 4]);
+  }
+}
+__device__ __forceinline__ uint32_t as_fine(Words& words, const float (&sums)[kColumns / 8][4], int i) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j) {
+    largest = fmaxf(largest, fmaxf(fabsf(sums[j][2 * i]), fabsf(sums[j][2 * i + 1])));
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+  const uint32_t exponent = FineScale::exponent_of(largest);
+  const float factor = FineScale::to_f16(exponent);
+#pragma unroll
+  for (int j = 0; j < kColumns / 8; ++j) {
+    words[j / 4][j % 4] = pack_two<f16>(sums[j][2 * i] * factor, sums[j][2 * i + 1] * factor);
+  }
+  return exponent;
+}
+
+// The rows of an output tile that a lane looks after: 8 and 56 apart by turns.
+struct Rows {
+  static constexpr int kRows = kClasses / 32;
+  int first, parts;
+  const Job& job;
+  bf16* first_words;
+  uint8_t* first_exponent;
+
+  __device__ __forceinline__ Rows(const Job& job, int first_class, int column_tile)
+      : first(first_class + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4),
+        parts((job.columns - column_tile * kColumns) / 32),  // none in the second block of the last pair
+        job(job),
+        first_words(job.dweight + first * job.stride + column_tile * kColumns + threadIdx.x % 4 * 8),
+        first_exponent(job.exponents + int64_t{first} * job.column_tiles + column_tile) {}
+  static __device__ __forceinline__ int row_at(int r) { return r / 2 * 64 + r % 2 * 8; }
+  __device__ __forceinline__ bool inside(int r) const { return first + row_at(r) < job.classes && parts > 0; }
+  __device__ __forceinline__ bf16* words_at(int r) const { return first_words + row_at(r) * job.stride; }
+  __device__ __forceinline__ uint8_t* exponent_at(int r) const { return first_exponent + row_at(r) * job.column_tiles; }
+};
+
+// The epilogue: adds the sums to what stands in dweight, two rows at a time.
+template <Before kBefore, bool kAligned>
+__device__ __forceinline__ void add_to_memory(Sums& sums, const Rows& rows, bool last) {
+#pragma unroll
+  for (int pair = 0; pair < Rows::kRows; pair += 2) {
+    Words words[2];
+    uint32_t exponents[2];
+    if constexpr (kBefore != Before::nothing) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int r = pair + i;
+        if (kBefore == Before::fine) exponents[i] = rows.inside(r) ? *rows.exponent_at(r) : FineScale::kLow;
+        load_words<kAligned>(words[i], rows.words_at(r), rows.inside(r) ? rows.parts : 0);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int r = pair + i;
+      add_before<kBefore>(sums[pair / 2], i, words[i], exponents[i]);
+      if (last) {
+        as_bf16(words[i], sums[pair / 2], i);
+      } else {
+        const uint32_t exponent = as_fine(words[i], sums[pair / 2], i);
+        if (threadIdx.x % 4 == 0 && rows.inside(r)) *rows.exponent_at(r) = static_cast<uint8_t>(exponent);
+      }
+      if (rows.inside(r)) store_words<kAligned>(rows.words_at(r), words[i], rows.parts);
+    }
+  }
+}
+
+// A warpgroup, which has every other output tile.
+template <Before kBefore, bool kAligned>
+__device__ __forceinline__ void compute_tiles(const Block& block, int group, bool last) {
+  uint64_t* turn = block.signals.turn;
+  Sums sums;
+  int turns = 0;
+  block.for_tiles(group, kGroups, [&](int use, int first_class, int column_tile) {
+    if (kBefore != Before::nothing) prefetch_tile(block.job, first_class, column_tile);
+    // Stages go around: who waited for those of a tile to come might see those of an earlier one.
+    if (group + turns > 0) wait_barrier(turn + group, static_cast<uint32_t>(group + turns - 1) & 1);
+    ++turns;
+    multiply_stage<false>(sums, block, use++);
+    for (int step = 1; step < block.steps; ++step) {
+      multiply_stage<true>(sums, block, use++);
+      wait_for_products<1>();
+      release_stage(block, use - 2);
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(turn + (1 - group));
+    const Rows rows(block.job, first_class, column_tile);
+    wait_for_products<0>();
+    release_stage(block, use - 1);
+    add_to_memory<kBefore, kAligned>(sums, rows, last);
+  });
+}
+
 #endif
 
 template <Before kBefore, bool kAligned>
@@ -127,171 +341,27 @@ __global__ void __launch_bounds__(kThreads, 1) add_to_dweight_kernel(const __gri
   extern __shared__ __align__(1024) unsigned char memory[];
   if (kBefore == Before::fine && job.begin >= *job.counted) return;
   const bool last = job.last || job.end >= *job.counted;
-  // Descriptors hold 18 bits of an address: without those that say which block of a pair it belongs to.
-  const uint32_t shared = shared_address(memory) & 0x3ffff;
-  auto& [stages, turn] = *reinterpret_cast<Signals*>(memory + kSignalsAt);
+  auto& signals = *reinterpret_cast<Signals*>(memory + kSignalsAt);
   if (threadIdx.x == 0) {
-    stages.init(1, kPair * 4);
-    for (uint64_t& barrier : turn) init_barrier(&barrier, 4);
+    signals.stages.init(1, kPair * 4);
+    for (uint64_t& barrier : signals.turn) init_barrier(&barrier, 4);
     fence_barriers();
   }
   meet_pair();
-  const unsigned rank = block_of_pair();
-  const auto logits_at = [&](int use) { return static_cast<uint32_t>(use % kStages) * LogitsTile::kBytes; };
-  const auto x_at = [&](int use) { return kXAt + static_cast<uint32_t>(use % kStages) * XTile::kBytes; };
-  const int steps = (job.tokens + kTokens - 1) / kTokens;
-  // Neighbours share classes: dlogits are read from memory once.
-  const auto for_tiles = [&](int first, int by, const auto& f) {
-    const int pairs = static_cast<int>(gridDim.x) / kPair, pair = static_cast<int>(blockIdx.x) / kPair;
-    for (int i = first; pair + i * pairs < job.tiles; i += by) {
-      const int tile = pair + i * pairs;
-      f(i * steps, tile / job.column_pairs * kClasses, tile % job.column_pairs * kPair + static_cast<int>(rank));
-    }
-  };
-
+  // Descriptors hold 18 bits of an address: without those that say which block of a pair it belongs to.
+  const Block block{job,
+                    memory,
+                    shared_address(memory) & 0x3ffff,
+                    signals,
+                    static_cast<int>(block_of_pair()),
+                    (job.tokens + kTokens - 1) / kTokens};
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) - 1;
   if (group < 0) {
     give_registers<kFetcherRegisters>();
-    if (threadIdx.x == 0) {
-      for_tiles(0, 1, [&](int use, int first_class, int column_tile) {
-        for (int step = 0; step < steps; ++step, ++use) {
-          uint64_t* full = stages.to_fill(use);
-          expect_bytes(full, LogitsTile::kBytes + XTile::kBytes);
-#pragma unroll
-          for (int panel = 0; panel < kClasses / 64; ++panel) {
-            const int token = static_cast<int>(rank) * (kTokens / kPair);
-            copy_row_part_to((1u << kPair) - 1, memory + logits_at(use) + panel * LogitsTile::kPanelBytes + token * 128,
-                             job.dlogits, first_class + 64 * panel, step * kTokens + token, full);
-          }
-#pragma unroll
-          for (int panel = 0; panel < kColumns / 64; ++panel) {
-            copy_row_part(memory + x_at(use) + panel * XTile::kPanelBytes, job.x, column_tile * kColumns + 64 * panel,
-                          step * kTokens, full);
-          }
-        }
-      });
-    }
+    if (threadIdx.x == 0) fetch_tiles(block);
   } else {
     take_registers<kGroupRegisters>();
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp_row = static_cast<int>(threadIdx.x) % 128 / 32 * 16;
-    float sum[kClasses / 64][kColumns / 8][4];
-    int turns = 0;
-
-    for_tiles(group, kGroups, [&](int use, int first_class, int column_tile) {
-      const auto multiply_step = [&](auto adds) {
-        stages.wait_full(use);
-        const LogitsTile left{shared + logits_at(use)};
-        const XTile right{shared + x_at(use)};
-        begin_products();
-#pragma unroll
-        for (int token = 0; token < kTokens; token += 16) {
-#pragma unroll
-          for (int panel = 0; panel < kClasses / 64; ++panel) {
-            const uint64_t classes = left.from_panel(panel).mn_major(token);
-            if (decltype(adds)::value || token > 0) {
-              product_in_shared<bf16, true, true>(sum[panel], classes, right.mn_major(token));
-            } else {
-              product_in_shared<bf16, false, true>(sum[panel], classes, right.mn_major(token));
-            }
-          }
-        }
-        end_products();
-        ++use;
-      };
-      const auto release = [&](int at) {
-        __syncwarp();
-        if (lane < kPair) arrive_in(static_cast<unsigned>(lane), stages.empty + at % kStages);
-      };
-      // What will be read is brought near.
-      if (kBefore != Before::nothing) {
-        const int line = static_cast<int>(threadIdx.x) % 128;
-#pragma unroll
-        for (int i = 0; i < kClasses / 64; ++i) {
-          const int row = first_class + i * 64 + line / 2, column = column_tile * kColumns + line % 2 * 64;
-          if (row < job.classes && column < job.columns) prefetch_l2(job.dweight + row * job.stride + column);
-        }
-      }
-      // Stages go around: who waited for those of a tile to come might see those of an earlier one.
-      if (group + turns > 0) wait_barrier(turn + group, static_cast<uint32_t>(group + turns - 1) & 1);
-      ++turns;
-      multiply_step(std::false_type{});
-      for (int step = 1; step < steps; ++step) {
-        multiply_step(std::true_type{});
-        wait_for_products<1>();
-        release(use - 2);
-      }
-      __syncwarp();
-      if (lane == 0) arrive(turn + (1 - group));
-
-      // This lane has rows 8 and 56 apart by turns.
-      constexpr int kRows = kClasses / 32;
-      const int parts = (job.columns - column_tile * kColumns) / 32;  // none in the second block of the last pair
-      const int first_row = first_class + warp_row + lane / 4;
-      bf16* first_words = job.dweight + first_row * job.stride + column_tile * kColumns + lane % 4 * 8;
-      uint8_t* first_exponent = job.exponents + int64_t{first_row} * job.column_tiles + column_tile;
-      const auto row_at = [](int r) { return r / 2 * 64 + r % 2 * 8; };
-      const auto inside = [&](int r) { return first_row + row_at(r) < job.classes && parts > 0; };
-      const auto words_at = [&](int r) { return first_words + row_at(r) * job.stride; };
-      const auto exponent_at = [&](int r) { return first_exponent + row_at(r) * job.column_tiles; };
-      wait_for_products<0>();
-      release(use - 1);
-#pragma unroll
-      for (int pair = 0; pair < kRows; pair += 2) {
-        Words words[2];
-        uint32_t exponents[2];
-        if constexpr (kBefore != Before::nothing) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int r = pair + i;
-            if (kBefore == Before::fine) exponents[i] = inside(r) ? *exponent_at(r) : FineScale::kLow;
-            load_words<kAligned>(words[i], words_at(r), inside(r) ? parts : 0);
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int r = pair + i;
-          const auto value = [&](int j, int e) -> float& { return sum[pair / 2][j][i * 2 + e]; };
-          const auto word = [&](int j) -> uint32_t& { return words[i][j / 4][j % 4]; };
-          if constexpr (kBefore == Before::fine) {
-            const float factor = FineScale::to_f32(exponents[i]);
-#pragma unroll
-            for (int j = 0; j < kColumns / 8; ++j) {
-              const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&word(j)));
-              value(j, 0) = fmaf(two.x, factor, value(j, 0));
-              value(j, 1) = fmaf(two.y, factor, value(j, 1));
-            }
-          } else if constexpr (kBefore == Before::bf16) {
-#pragma unroll
-            for (int j = 0; j < kColumns / 8; ++j) {
-              if (j % 4 == 0) exchange(words[i][j / 4]);
-              value(j, 0) += __uint_as_float(word(j) << 16);
-              value(j, 1) += __uint_as_float(word(j) & 0xffff0000u);
-            }
-          }
-          if (last) {
-#pragma unroll
-            for (int j = 0; j < kColumns / 8; ++j) {
-              word(j) = pack_two<bf16>(value(j, 0), value(j, 1));
-              if (j % 4 == 3) exchange(words[i][j / 4]);
-            }
-          } else {
-            float largest = 0.0f;
-#pragma unroll
-            for (int j = 0; j < kColumns / 8; ++j) {
-              largest = fmaxf(largest, fmaxf(fabsf(value(j, 0)), fabsf(value(j, 1))));
-            }
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-            const uint32_t exponent = FineScale::exponent_of(largest);
-            const float factor = FineScale::to_f16(exponent);
-            if (lane % 4 == 0 && inside(r)) *exponent_at(r) = static_cast<uint8_t>(exponent);
-#pragma unroll
-            for (int j = 0; j < kColumns / 8; ++j) word(j) = pack_two<f16>(value(j, 0) * factor, value(j, 1) * factor);
-          }
-          if (inside(r)) store_words<kAligned>(words_at(r), words[i], parts);
-        }
-      }
-    });
+    compute_tiles<kBefore, kAligned>(block, group, last);
   }
   __syncwarp();
   meet_pair();  // what one of the pair still sends to the other must find it there

@@ -117,6 +117,62 @@ struct MmaTile {
   }
 };
 
+// x = rows·columnsᵀ for 16·kTiles rows of a warp. The left operand stays in registers where there is room for all of
+// it, and is loaded once.
+template <class T, int D, int kTiles, int N8, int kLeft>
+__device__ __forceinline__ void products(float (&x)[kTiles][N8][4], const MmaTile<D>& rows, const MmaTile<D>& columns,
+                                         uint32_t (&left)[kLeft][kTiles][4], bool load, int warp_row) {
+  constexpr bool kHeld = kLeft == D / 16;
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+    for (int j = 0; j < N8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[m][j][e] = 0.0f;
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < D; d += 16) {
+    auto& a = left[kHeld ? d / 16 : 0];
+    if (!kHeld || load) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) rows.left(a[m], warp_row + 16 * m, d);
+    }
+#pragma unroll
+    for (int j = 0; j < 8 * N8; j += 16) {
+      uint32_t b[4];
+      columns.right_k_major(b, j, d);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        mma<T>(x[m][j / 8], a[m], b[0], b[1]);
+        mma<T>(x[m][j / 8 + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// sums += x·columns
+template <class T, int D, int kTiles, int N8>
+__device__ __forceinline__ void add_products(float (&sums)[kTiles][D / 8][4], const float (&x)[kTiles][N8][4],
+                                             const MmaTile<D>& columns) {
+#pragma unroll
+  for (int j = 0; j < 8 * N8; j += 16) {
+    uint32_t a[kTiles][4];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) as_left<T>(a[m], x[m][j / 8], x[m][j / 8 + 1]);
+#pragma unroll
+    for (int d = 0; d < D; d += 16) {
+      uint32_t b[4];
+      columns.right(b, j, d);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        mma<T>(sums[m][d / 8], a[m], b[0], b[1]);
+        mma<T>(sums[m][d / 8 + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
 // Writes the first `dim` of D columns of 16 rows from `row` on, held as sums side by side, times a factor for each
 // half.
 template <class T, int D>

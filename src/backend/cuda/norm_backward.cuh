@@ -30,6 +30,38 @@ constexpr size_t norm_backward_shared(size_t hidden, size_t groups) {
   return hidden * 4 + groups * RowRing<T, 2, kStages, false>::bytes(hidden);
 }
 
+// A block's share: each group but the first leaves its own in shared memory, and the first adds them up in order.
+template <int kPacks, int W>
+__device__ __forceinline__ void write_share(float* shares, const float (&mine)[kPacks][W], float* left,
+                                            const Group<true>& group, unsigned groups, unsigned hidden) {
+  const auto column = [&](int p) { return (group.thread() + p * group.threads()) * W; };
+  __syncthreads();
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (column(p) >= hidden || group.index() == 0) continue;
+#pragma unroll
+    for (int q = 0; q < W / 4; ++q) {
+      *reinterpret_cast<float4*>(left + (group.index() - 1) * hidden + column(p) + 4 * q) =
+          make_float4(mine[p][4 * q], mine[p][4 * q + 1], mine[p][4 * q + 2], mine[p][4 * q + 3]);
+    }
+  }
+  __syncthreads();
+  if (group.index() != 0) return;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (column(p) >= hidden) continue;
+#pragma unroll
+    for (int q = 0; q < W / 4; ++q) {
+      float4 sum = make_float4(mine[p][4 * q], mine[p][4 * q + 1], mine[p][4 * q + 2], mine[p][4 * q + 3]);
+      for (unsigned g = 1; g < groups; ++g) {
+        const float4 other = *reinterpret_cast<const float4*>(left + (g - 1) * hidden + column(p) + 4 * q);
+        sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+      }
+      *reinterpret_cast<float4*>(shares + int64_t{blockIdx.x} * hidden + column(p) + 4 * q) = sum;
+    }
+  }
+}
+
 // Each thread has kPacks times 16 bytes of a row, which it reads from shared memory in both passes over it.
 template <class T, Norm kNorm, int kPacks, int kMaxThreads, int kStages, bool kBulk>
 __global__ void __launch_bounds__(kMaxThreads, 1)
@@ -155,38 +187,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   if (i - static_cast<int>(group.index() * gridDim.x) < tokens) group.barrier();
   let_next_begin();
 
-  // The rings are empty: each group but the first leaves its share there, and the first adds them up in order.
-  const auto write_share = [&](float* shares, const float(&mine)[kPacks][W]) {
-    auto* left = reinterpret_cast<float*>(shared + hidden * 4);
-    __syncthreads();
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if (column(p) >= hidden || group.index() == 0) continue;
-#pragma unroll
-      for (int q = 0; q < W / 4; ++q) {
-        *reinterpret_cast<float4*>(left + (group.index() - 1) * hidden + column(p) + 4 * q) =
-            make_float4(mine[p][4 * q], mine[p][4 * q + 1], mine[p][4 * q + 2], mine[p][4 * q + 3]);
-      }
-    }
-    __syncthreads();
-    if (group.index() != 0) return;
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if (column(p) >= hidden) continue;
-#pragma unroll
-      for (int q = 0; q < W / 4; ++q) {
-        float4 sum = make_float4(mine[p][4 * q], mine[p][4 * q + 1], mine[p][4 * q + 2], mine[p][4 * q + 3]);
-        for (unsigned g = 1; g < groups; ++g) {
-          const float4 other = *reinterpret_cast<const float4*>(left + (g - 1) * hidden + column(p) + 4 * q);
-          sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
-        }
-        *reinterpret_cast<float4*>(shares + int64_t{blockIdx.x} * hidden + column(p) + 4 * q) = sum;
-      }
-    }
-  };
-  if (args.dweight != nullptr) write_share(args.dweight, dweight);
+  auto* left = reinterpret_cast<float*>(shared + hidden * 4);  // the rings are empty
+  if (args.dweight != nullptr) write_share(args.dweight, dweight, left, group, groups, hidden);
   if constexpr (kNorm == Norm::layer) {
-    if (args.dbias != nullptr) write_share(args.dbias, dbias);
+    if (args.dbias != nullptr) write_share(args.dbias, dbias, left, group, groups, hidden);
   }
 }
 
