@@ -141,19 +141,34 @@ int64_t bytes_from_string(const std::string& text) {
                                             .got = "'" + text + "'"});
 }
 
-std::string plan_table(const MemoryPlan& plan) {
-  std::string text = fmt::format("{:<14} {:>12} {:>16}\n", "memory", "at the peak", "bytes");
-  const auto by_class = plan.peak_by_class();
+namespace {
+
+using ByClass = std::array<int64_t, kMemoryClassCount>;
+
+std::string table_row(std::string_view name, int64_t bytes) {
+  return fmt::format("{:<14} {:>12} {:>16}\n", name, human_bytes(bytes), bytes);
+}
+
+// A row for each class that has bytes, one for what packing could not fill, and the sum.
+std::string space_table(std::string_view title, const ByClass& by_class, int64_t total) {
+  std::string text = fmt::format("{:<14} {:>12} {:>16}\n", title, "at the peak", "bytes");
   int64_t sum = 0;
   for (int c = 0; c < kMemoryClassCount; ++c) {
     const int64_t bytes = by_class[static_cast<size_t>(c)];
     sum += bytes;
-    if (bytes > 0)
-      text += fmt::format("{:<14} {:>12} {:>16}\n", to_string(static_cast<MemoryClass>(c)), human_bytes(bytes), bytes);
+    if (bytes > 0) text += table_row(to_string(static_cast<MemoryClass>(c)), bytes);
   }
-  const int64_t total = plan.total_bytes();
-  text += fmt::format("{:<14} {:>12} {:>16}\n", "packing", human_bytes(total - sum), total - sum);
-  text += fmt::format("{:<14} {:>12} {:>16}\n", "all", human_bytes(total), total);
+  return text + table_row("packing", total - sum) + table_row("all", total);
+}
+
+}  // namespace
+
+std::string plan_table(const MemoryPlan& plan) {
+  const bool away = plan.pinned_bytes() > 0;
+  std::string text = space_table(away ? "device" : "memory", plan.peak_by_class(), plan.total_bytes());
+  if (away) text += "\n" + space_table("host, pinned", plan.pinned.ledger.peak_by_class(), plan.pinned_bytes());
+  if (plan.host_bytes() > 0)
+    text += "\n" + space_table("host", plan.host.ledger.peak_by_class(), plan.host_bytes());
   return text;
 }
 

@@ -6,6 +6,7 @@
 namespace tigon {
 
 Lane::~Lane() {
+  worker_.reset();
   if (!stream_) return;
   try {
     synchronize({.device = device_, .stream = stream_->get()});
@@ -15,24 +16,26 @@ Lane::~Lane() {
 
 Moment Lane::copy(const Context& compute, std::span<const Copy> copies, const Moment& after) {
   if (compute.measuring()) return {};
-  if (device_.kind == DeviceKind::cpu) {
-    // A CPU has computed all that it was asked for.
-    if (!worker_) worker_.emplace();
-    return worker_->add([after, list = std::vector<Copy>(copies.begin(), copies.end())] {
+  if (!worker_) worker_.emplace();
+  std::vector<Copy> list(copies.begin(), copies.end());
+  if (device_.kind == DeviceKind::cpu) {  // which has computed all that it was asked for
+    return worker_->add([after, list = std::move(list)] {
       after.wait();
       for (const Copy& c : list) std::memcpy(c.to.data, c.from.data, static_cast<size_t>(c.to.bytes()));
     });
   }
   if (!stream_) stream_.emplace(device_);
-  const Context lane{.device = device_, .stream = stream_->get()};
-  DeviceEvent computed(device_, false);
-  computed.record(compute);
-  computed.wait(lane);
-  after.hold(lane);
-  for (const Copy& c : copies) device_copy(lane, c.to.data, c.from.data, c.to.bytes());
-  auto done = std::make_shared<DeviceEvent>(device_, false);
-  done->record(lane);
-  return Moment(std::shared_ptr<const DeviceEvent>(std::move(done)));
+  auto computed = std::make_shared<DeviceEvent>(device_, false), done = std::make_shared<DeviceEvent>(device_, false);
+  computed->record(compute);
+  // The thread waits for `after`, and not the stream: a stream that waits for the host may hold up others.
+  const Moment queued = worker_->add([this, after, list = std::move(list), computed, done] {
+    const Context lane{.device = device_, .stream = stream_->get()};
+    after.hold(lane);
+    computed->wait(lane);
+    for (const Copy& c : list) device_copy(lane, c.to.data, c.from.data, c.to.bytes());
+    done->record(lane);
+  });
+  return {queued, std::move(done)};
 }
 
 }  // namespace tigon

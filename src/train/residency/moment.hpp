@@ -26,36 +26,39 @@ class Flag {
   std::exception_ptr failure_;
 };
 
-// Something that will have happened: what a device's stream held at some time, or a task of a host's thread. The one
-// word by which those that compute, copy and update wait for each other.
+// Something that will have happened: a task of a host's thread, and on a GPU what that task has queued. The one word by
+// which those that compute, copy and update wait for each other.
 class Moment {
  public:
   Moment() = default;  // has happened
-  explicit Moment(std::shared_ptr<const DeviceEvent> event) : event_(std::move(event)) {}
   explicit Moment(std::shared_ptr<const Flag> flag) : flag_(std::move(flag)) {}
+  Moment(Moment queued, std::shared_ptr<const DeviceEvent> event)
+      : flag_(std::move(queued.flag_)), event_(std::move(event)) {}
 
   // The thread that calls waits, and gets the error of a task that failed.
   void wait() const {
+    wait_for_task();
     if (event_) event_->synchronize();
-    if (!flag_) return;
-    flag_->wait();
-    if (flag_->failure()) std::rethrow_exception(flag_->failure());
   }
   // Throws if it is known by now that a task has failed; waits for nothing.
   void check() const {
     if (flag_ && flag_->raised() && flag_->failure()) std::rethrow_exception(flag_->failure());
   }
-  // What is queued on ctx.stream from now on waits. On a CPU, where nothing is queued, the caller does.
+  // What is queued on ctx.stream from now on waits for the device's part of it; the caller waits for the host's.
   void hold(const Context& ctx) const {
-    if (ctx.device.kind == DeviceKind::cpu) return wait();
+    wait_for_task();
     if (event_) event_->wait(ctx);
-    // Whoever asks next hears of a failure; the device only goes on.
-    if (flag_) host_task(ctx, [flag = flag_] { flag->wait(); });
   }
 
  private:
-  std::shared_ptr<const DeviceEvent> event_;
+  void wait_for_task() const {
+    if (!flag_) return;
+    flag_->wait();
+    check();
+  }
+
   std::shared_ptr<const Flag> flag_;
+  std::shared_ptr<const DeviceEvent> event_;
 };
 
 }  // namespace tigon

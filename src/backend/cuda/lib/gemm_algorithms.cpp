@@ -88,6 +88,8 @@ Problem describe(const GemmKey& key) {
   return problem;
 }
 
+constexpr int64_t kLongestCutSum = int64_t{1} << 17;
+
 // The library's choices, best first by its own estimate.
 std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle, const GemmKey& key,
                                                         const Problem& problem) {
@@ -96,7 +98,10 @@ std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle,
   const Preference preference(made);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(key.workspace));
   // Partial sums meet in the workspace in f32 and in order: the other schemes round them or let them race.
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  // Very long sums are not cut at all: cuBLASLt 13.1 leaves out the last terms of some (seen with 255992 and 256000).
+  const uint32_t reduction = key.k > kLongestCutSum ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                                    : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
