@@ -47,33 +47,35 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   Group<true> group(args.group_threads, parts);
   const unsigned groups = blockDim.x / group.threads();
   const auto hidden = static_cast<Column>(args.hidden);
-  int i = static_cast<int>(group.index() * gridDim.x + blockIdx.x);
-  const Column lead = kShifted ? lead_of(args.x.at(i)) : 0;
+  const auto first_row = [&] { return static_cast<int>(group.index() * gridDim.x + blockIdx.x); };
+  const Column lead = kShifted ? lead_of(args.x.at(first_row())) : 0;
   const auto column = [&](int p) { return static_cast<Column>((group.thread() + p * group.threads()) * W) - lead; };
   // Weight 4·q + k of pack j stands at [q][j][k]: neighbouring threads read neighbouring 16 bytes.
   const unsigned packs = kShifted ? static_cast<unsigned>(most_vectors(hidden, W)) : hidden / W;
-  const unsigned weight_bytes = (kShifted ? groups : 1) * packs * W * 4;
+  const unsigned elements = kShifted ? packs * W : hidden;  // with what may lie around a row
+  const unsigned weight_bytes = kShifted ? groups * elements * 4 : elements * 4;
   auto* weights = reinterpret_cast<float4*>(shared) + (kShifted ? group.index() * packs * (W / 4) : 0);
   const auto weights_of = [&](int p, int q) {
     return reinterpret_cast<const float*>(weights + q * packs + group.thread() + p * group.threads());
   };
   using Ring = RowRing<T, 2, kStages, kBulk, kShifted>;
-  Ring ring(group, shared + weight_bytes + group.index() * Ring::bytes(packs * W), arrived + group.index() * kStages,
-            packs * W);
+  Ring ring(group, shared + weight_bytes + group.index() * Ring::bytes(elements), arrived + group.index() * kStages,
+            elements);
   __syncthreads();
   wait_for_previous();
 
   const int tokens = static_cast<int>(args.tokens), walkers = static_cast<int>(gridDim.x * groups);
+  int i = first_row();
   const int step = kShifted ? walk_step(i, walkers, W) : walkers;
-  const auto rows_of = [&](int t) -> const Rows<const T>& { return t == 0 ? args.x : args.dy; };
-  const auto bounds_of = [&](const Rows<const T>& rows) { return Bounds<T>(rows, args.tokens, args.hidden); };
+  const auto row_of = [&](int t, int row) { return t == 0 ? args.x.at(row) : args.dy.at(row); };
+  const auto bounds_of = [&](int t) { return Bounds<T>(t == 0 ? args.x : args.dy, args.tokens, args.hidden); };
   const auto fetch = [&](int stage, int row) {
     ring.fetch(stage, row < tokens, [&](int t) {
       if constexpr (kShifted) {
         const int vectors = RowShare{0, hidden, lead}.vectors(W);
-        return bounds_of(rows_of(t)).copied(rows_of(t).at(row) - lead, vectors);
+        return bounds_of(t).copied(row_of(t, row) - lead, vectors);
       } else {
-        return rows_of(t).at(row);
+        return row_of(t, row);
       }
     });
   };
@@ -113,7 +115,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       for (int p = 0; p < kPacks; ++p) {
         if (column(p) >= hidden) continue;
         const T* vector = args.dresidual.at(i) + column(p);
-        if (!kShifted || is_whole<W>(column(p), 0, hidden) || bounds_of(args.dresidual).hold(vector)) {
+        if (!kShifted || is_whole<W>(column(p), 0, hidden) ||
+            Bounds<T>(args.dresidual, args.tokens, args.hidden).hold(vector)) {
           above[p] = load_raw_once(vector);
         } else {
           above[p] = load_some<W>(args.dresidual.at(i), column(p), 0, hidden, 0.0f);
@@ -129,7 +132,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
         const int j = column(p);
         if (j >= hidden || is_whole<W>(j, 0, hidden)) continue;
         for (int t = 0; t < 2; ++t) {
-          bounds_of(rows_of(t)).mend(ring.slot(stage, t) + lead + j, rows_of(t).at(i), j, 0, hidden, 0.0f);
+          bounds_of(t).mend(ring.slot(stage, t) + lead + j, row_of(t, i), j, 0, hidden, 0.0f);
         }
         if constexpr (kBulk) written_for_copies();
       }
@@ -242,7 +245,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
       for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
         for (int e = 0; e < W; ++e) {
-          if (column(p) + e >= 0 && column(p) + e < hidden) f(column(p) + e, mine[p][e]);
+          const int j = static_cast<int>(column(p)) + e;
+          if (j >= 0 && j < static_cast<int>(hidden)) f(j, mine[p][e]);
         }
       }
     };
