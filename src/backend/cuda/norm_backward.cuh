@@ -53,13 +53,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   // Weight 4·q + k of pack j stands at [q][j][k]: neighbouring threads read neighbouring 16 bytes.
   const unsigned packs = kShifted ? static_cast<unsigned>(most_vectors(hidden, W)) : hidden / W;
   const unsigned elements = kShifted ? packs * W : hidden;  // with what may lie around a row
-  const unsigned weight_bytes = kShifted ? groups * elements * 4 : elements * 4;
+  const auto rings = [&] { return shared + (kShifted ? groups * elements : elements) * 4; };
   auto* weights = reinterpret_cast<float4*>(shared) + (kShifted ? group.index() * packs * (W / 4) : 0);
   const auto weights_of = [&](int p, int q) {
     return reinterpret_cast<const float*>(weights + q * packs + group.thread() + p * group.threads());
   };
   using Ring = RowRing<T, 2, kStages, kBulk, kShifted>;
-  Ring ring(group, shared + weight_bytes + group.index() * Ring::bytes(elements), arrived + group.index() * kStages,
+  Ring ring(group, rings() + group.index() * Ring::bytes(elements), arrived + group.index() * kStages,
             elements);
   __syncthreads();
   wait_for_previous();
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
 
   // The rings are empty: each group but the first leaves its share there, and the first adds them up in order.
   const auto write_share = [&](float* shares, const float(&mine)[kPacks][W]) {
-    auto* left = reinterpret_cast<float*>(shared + weight_bytes);
+    auto* left = reinterpret_cast<float*>(rings());
     __syncthreads();
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   };
   // The same where groups have other columns than the first.
   const auto write_shifted_share = [&](float* shares, const float(&mine)[kPacks][W]) {
-    auto* left = reinterpret_cast<float*>(shared + weight_bytes);
+    auto* left = reinterpret_cast<float*>(rings());
     __syncthreads();
     const auto each = [&](const auto& f) {
 #pragma unroll
