@@ -44,8 +44,7 @@ __global__ void __launch_bounds__(kRowThreads)
     const int64_t token = where.token;
     const T* x = logits.at(i);
     T* to = dlogits.at(i);
-    const int64_t begin =
-        (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W - (kShifted ? lead_of(x) : 0);
+    const int64_t begin = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W - (kShifted ? lead_of(x) : 0);
     const auto put = [&](int64_t j, const float(&v)[W]) {
       if constexpr (kShifted) {
         store_within<W>(to, static_cast<int>(j), 0, static_cast<int>(columns), v);
@@ -84,9 +83,7 @@ void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first,
   if (logits.elements() == 0) return;
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const auto run = [&](const auto& op) {
-      run_rows<T>(ctx, "cross entropy", op, logits, reach_of(padded, logits));
-    };
+    const auto run = [&](const auto& op) { run_rows<T>(ctx, "cross entropy", op, logits, reach_of(padded, logits)); };
     const auto class_of_first = static_cast<int>(first_class);
     if (batch.plain()) {
       run(PanelStats<T, true>{{batch, first, class_of_first}});

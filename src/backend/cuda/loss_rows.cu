@@ -49,8 +49,7 @@ bool loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const 
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const auto run = [&](const auto& op) {
-      next_may_begin =
-          run_rows<T>(ctx, "cross entropy", op, logits, reach_of(padded, logits, dlogits), just_counted);
+      next_may_begin = run_rows<T>(ctx, "cross entropy", op, logits, reach_of(padded, logits, dlogits), just_counted);
     };
     if (batch.plain()) {
       run(LossRows<T, true>{{batch, first, 0}, rows_of<T>(dlogits)});

@@ -28,7 +28,8 @@ struct NormBackwardRows {
   bool round_early;
 };
 
-// Dynamic shared memory of a block: the weights, then the rings, of rows of so many elements with what lies around them.
+// Dynamic shared memory of a block: the weights, then the rings, of rows of so many elements with what lies around
+// them.
 template <class T, int kStages, bool kShifted>
 constexpr size_t norm_backward_shared(size_t elements, size_t groups) {
   return (kShifted ? groups : 1) * elements * 4 + groups * RowRing<T, 2, kStages, false>::bytes(elements);
@@ -59,8 +60,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     return reinterpret_cast<const float*>(weights + q * packs + group.thread() + p * group.threads());
   };
   using Ring = RowRing<T, 2, kStages, kBulk, kShifted>;
-  Ring ring(group, rings() + group.index() * Ring::bytes(elements), arrived + group.index() * kStages,
-            elements);
+  Ring ring(group, rings() + group.index() * Ring::bytes(elements), arrived + group.index() * kStages, elements);
   __syncthreads();
   wait_for_previous();
 

@@ -80,9 +80,7 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
 
   for (int64_t i = int64_t{blockIdx.x} * groups + group.index(); i < args.tokens; i += int64_t{gridDim.x} * groups) {
     const Column lead = kShifted ? lead_of(args.x.at(i)) : 0;
-    const auto column = [&](int p) {
-      return static_cast<Column>((group.thread() + p * group.threads()) * W) - lead;
-    };
+    const auto column = [&](int p) { return static_cast<Column>((group.thread() + p * group.threads()) * W) - lead; };
     const auto whole = [&](int p) { return !kShifted || is_whole<W>(column(p), 0, hidden); };
     const auto read = [&](const T* from, Raw<T, W>(&to)[kPacks]) {
 #pragma unroll

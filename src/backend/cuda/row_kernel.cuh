@@ -22,8 +22,8 @@ constexpr int row_blocks_for(int held, bool light) { return light && held <= 5 ?
 // The same for a team's blocks, which hold all of their row: several, so that one computes while another waits.
 constexpr int team_blocks_for(int held, bool light) { return (held <= 10 ? 2 : 1) + (light ? 1 : 0); }
 
-// A block per row. kShifted: rows may begin at any element, and what the op reads and writes beside x begins at the same
-// place of 16 bytes.
+// A block per row. kShifted: rows may begin at any element, and what the op reads and writes beside x begins at the
+// same place of 16 bytes.
 template <class T, int W, int NV, class Op, bool kShifted = false>
 __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
     row_kernel(const Op op, Rows<const T> x, int64_t rows, int columns) {
@@ -116,21 +116,24 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     auto* landed = reinterpret_cast<T*>(landing);
     if constexpr (kShifted) {
       share = row_share(columns, lead_of(x.at(i)), segment, static_cast<int>(rank));
+      const Bounds<T> bounds(x, rows, columns);
       const int last = share.vectors(W) - 1;
       for (const int v : {0, last}) {
         const int j = share.first() + v * W;
         const bool mine = wanted && v <= last && static_cast<int>(threadIdx.x) == v % kTeamThreads;
         if (!mine || is_whole<W>(j, share.begin, share.end)) continue;
-        Bounds<T>(x, rows, columns).mend(landed + v * W, x.at(i), j, share.begin, share.end, lowest());
+        bounds.mend(landed + v * W, x.at(i), j, share.begin, share.end, lowest());
         written_for_copies();
       }
+      // What was not copied has been put there by another thread than may peek at it.
+      if (!bounds.hold(x.at(i) + share.first() + last * W)) __syncthreads();
     } else if (share.end % W != 0 &&
                static_cast<int>(threadIdx.x) == (share.end - share.begin) / W % kTeamThreads) {  // it reads that vector
       for (int j = share.end; j % W != 0; ++j) store_one(landed + (j - share.begin), lowest());
       written_for_copies();
     }
-    const HeldRow<T, W, NV, true, kShifted> held(
-        landed + share.lead, {share.begin, wanted ? share.end : share.first(), share.lead});
+    const HeldRow<T, W, NV, true, kShifted> held(landed + share.lead,
+                                                 {share.begin, wanted ? share.end : share.first(), share.lead});
     const float peeked = wanted && threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
     __syncthreads();  // everyone has read what landed
     if (threadIdx.x == 0) {

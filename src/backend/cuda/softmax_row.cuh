@@ -160,7 +160,8 @@ class HeldRow {
 #pragma unroll
       for (int i = 0; i < NV; ++i) {
         const int j = first_ + i * step();
-        if (j < end_ && !is_whole<W>(j, begin_, end_)) held_[i] = load_some<W>(data_ - begin_, j, begin_, end_, lowest());
+        if (j < end_ && !is_whole<W>(j, begin_, end_))
+          held_[i] = load_some<W>(data_ - begin_, j, begin_, end_, lowest());
       }
     } else if (!kWhole && W > 1 && end_ % W != 0) {  // the last vector of a padded row
 #pragma unroll
