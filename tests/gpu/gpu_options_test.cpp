@@ -22,7 +22,7 @@ class GpuOptions : public GpuTest {
         c.arithmetic_tolerance = std::max(c.arithmetic_tolerance, 32.0);
         for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
           check_on_device(c, dtype, Variant::fused, layout, kGpu);
-          if (c.full) check_full_call_on_device(c, dtype, kGpu);
+          if (c.full) check_full_call_on_device(c, dtype, kGpu, layout);
         }
       }
     }

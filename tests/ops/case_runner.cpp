@@ -19,6 +19,12 @@ using bench::Slot;
 
 namespace {
 
+constexpr std::byte kSurroundings{0xff};  // what no tensor has
+
+const char* name_of(Layout layout) {
+  return layout == Layout::packed ? "" : layout == Layout::shifted ? " shifted" : " odd layout";
+}
+
 double round_to(double value, DType dtype) {
   switch (dtype) {
     case DType::f32: return static_cast<float>(value);
@@ -169,9 +175,10 @@ Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layo
   Tensor t = Tensor::contiguous(nullptr, dtype, slot.sizes);
   int64_t elements = std::max<int64_t>(1, t.elements());
   int64_t first = 0;
-  if (layout == Layout::odd) {
+  if (layout != Layout::packed) {
     first = 1;
-    if (slot.role == Role::storage && t.rank >= 2) {
+    elements += 3;  // nobody's
+    if (layout == Layout::odd && slot.role == Role::storage && t.rank >= 2) {
       int64_t stride = t.sizes[t.rank - 1] + 3;
       for (int d = t.rank - 2; d >= 0; --d) {
         t.strides[d] = stride;
@@ -180,14 +187,14 @@ Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layo
       elements = stride;
     }
   }
-  memory_.emplace_back(static_cast<size_t>((elements + first) * unit + kMemoryAlignment), std::byte{0xff});
+  memory_.emplace_back(static_cast<size_t>((elements + first) * unit + kMemoryAlignment), kSurroundings);
   auto address = reinterpret_cast<uintptr_t>(memory_.back().data());
   address += -address % kMemoryAlignment;
   t.data = reinterpret_cast<std::byte*>(address) + first * unit;
   tensors_.set(name, t);
   if (device_.kind != DeviceKind::cpu) {
     twins_.push_back(
-        {DeviceMemory(device_, (elements + first) * unit), static_cast<std::byte*>(t.data) - first * unit});
+        {DeviceMemory(device_, (elements + first) * unit), static_cast<std::byte*>(t.data) - first * unit, t});
     Tensor twin = t;
     twin.data = twins_.back().memory.data() + first * unit;
     twin.device = device_;
@@ -262,6 +269,19 @@ void CaseData::set_value(const std::string& name, int64_t element, double value)
   write(t, element_offset(t, element), value);
 }
 
+bool CaseData::surroundings_untouched() const {
+  for (const Twin& twin : twins_) {
+    std::vector<std::byte> rest(twin.host, twin.host + twin.memory.bytes());
+    const auto unit = static_cast<size_t>(size_of(twin.tensor.dtype));
+    std::byte* first = rest.data() + (static_cast<std::byte*>(twin.tensor.data) - twin.host);
+    for_each_element(twin.tensor, [&](int64_t e) {
+      std::fill_n(first + static_cast<size_t>(element_offset(twin.tensor, e)) * unit, unit, kSurroundings);
+    });
+    if (!std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == kSurroundings; })) return false;
+  }
+  return true;
+}
+
 std::vector<std::vector<std::byte>> CaseData::result_bits() const {
   std::vector<std::vector<std::byte>> all;
   for (const std::string& name : results_) {
@@ -320,7 +340,7 @@ void check_finite_differences(const OpCase& op_case) {
 
 void check_against_reference(const OpCase& op_case, DType dtype, Variant variant, Layout layout) {
   SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + (variant == Variant::unfused ? " unfused" : "") +
-               (layout == Layout::odd ? " odd layout" : ""));
+               name_of(layout));
   HeapArena heap;
   const Context ctx = context_with(heap);
   CaseData exact(op_case, DType::f64, dtype);
@@ -434,7 +454,7 @@ std::string cannot_run(const OpCase& op_case, Variant variant, Device device, DT
 
 void check_on_device(const OpCase& op_case, DType dtype, Variant variant, Layout layout, Device device) {
   SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + (variant == Variant::unfused ? " unfused" : "") +
-               (layout == Layout::odd ? " odd layout" : ""));
+               name_of(layout));
   HeapArena heap;
   CaseData exact(op_case, DType::f64, dtype);
   exact.run(context_with(heap));
@@ -447,19 +467,21 @@ void check_on_device(const OpCase& op_case, DType dtype, Variant variant, Layout
   for (const std::string& name : got.results(variant)) {
     compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, judged, rounded_inside);
   }
+  EXPECT_TRUE(got.surroundings_untouched());
 }
 
-void check_full_call_on_device(const OpCase& op_case, DType dtype, Device device) {
-  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + " in one call");
+void check_full_call_on_device(const OpCase& op_case, DType dtype, Device device, Layout layout) {
+  SCOPED_TRACE(op_case.name() + " " + std::string(to_string(dtype)) + " in one call" + name_of(layout));
   HeapArena heap;
   CaseData exact(op_case, DType::f64, dtype);
   exact.run_full(context_with(heap));
-  CaseData got(op_case, dtype, dtype, Layout::packed, device);
+  CaseData got(op_case, dtype, dtype, layout, device);
   DevicePlan plan(device, [&](const Context& ctx) { got.run_full(ctx); });
   got.run_full(plan.context());
   for (const std::string& name : got.results()) {
     compare(name, got.tensors()[name], got.values(name), exact.values(name), dtype, op_case, op_case.gpu_rounds);
   }
+  EXPECT_TRUE(got.surroundings_untouched());
 }
 
 void check_repeats_on_device(const OpCase& op_case, DType dtype, Device device) {

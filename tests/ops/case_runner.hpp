@@ -14,8 +14,9 @@ enum class Variant { fused, unfused };
 
 // How the tensors of a case are laid out in memory.
 enum class Layout {
-  packed,  // contiguous and aligned
-  odd,     // rows of the storage type padded, everything at an odd element offset
+  packed,   // contiguous and aligned
+  shifted,  // contiguous, everything at an odd element offset
+  odd,      // the same with rows of the storage type padded
 };
 
 // The memory and tensors of one run of a case. Inputs and upstream gradients are the same numbers for every dtype, up
@@ -45,6 +46,8 @@ class CaseData {
   // All elements of a tensor as doubles, row by row.
   std::vector<double> values(const std::string& name) const;
   void set_value(const std::string& name, int64_t element, double value);
+  // Whether what lies around and between rows is as it was before the run.
+  bool surroundings_untouched() const;
   // The bits of all results, for bitwise comparison.
   std::vector<std::vector<std::byte>> result_bits() const;
 
@@ -59,6 +62,7 @@ class CaseData {
   struct Twin {
     DeviceMemory memory;
     std::byte* host;
+    Tensor tensor;  // on the host
   };
 
   bench::OpCase case_;
@@ -83,7 +87,8 @@ void check_plan(const bench::OpCase& op_case, DType dtype, Variant variant);
 std::string cannot_run(const bench::OpCase& op_case, Variant variant, Device device, DType dtype = DType::bf16);
 // Scratch is planned and lies in GPU memory filled with NaN; results are compared with the reference on the CPU.
 void check_on_device(const bench::OpCase& op_case, DType dtype, Variant variant, Layout layout, Device device);
-void check_full_call_on_device(const bench::OpCase& op_case, DType dtype, Device device);
+void check_full_call_on_device(const bench::OpCase& op_case, DType dtype, Device device,
+                               Layout layout = Layout::packed);
 // Two runs give the same bits, and so does a run recorded in a graph: ops neither wait nor allocate.
 void check_repeats_on_device(const bench::OpCase& op_case, DType dtype, Device device);
 

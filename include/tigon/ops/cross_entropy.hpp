@@ -32,7 +32,8 @@ struct CrossEntropyOutputs {
 // The loss of given logits and, when dlogits is given, the gradient in the same pass: one read and one write of the
 // logits. dlogits may be logits; without dlogits the logits are only read. Targets outside [0, V) other than
 // ignore_index are an error before anything is written; on a GPU, where looking at targets would need a wait, such a
-// token's loss is NaN and its gradient 0. Sums are f32 or better, in an order fixed by the shape.
+// token's loss is NaN and its gradient 0. Sums are f32 or better, in an order fixed by the shape (and on a GPU by where
+// rows begin within 16 bytes).
 struct CrossEntropyForward {
   Tensor logits{};        // [tokens, V]
   Tensor target{};        // [tokens] i32 or i64

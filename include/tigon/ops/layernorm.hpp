@@ -5,7 +5,8 @@
 namespace tigon::ops {
 
 // y = (x − mean)·rstd·weight + bias over each row; the variance is taken about the exact mean in a second pass over the
-// row. Saves mean and rstd in f32. y may be x. Deterministic.
+// row. Saves mean and rstd in f32. y may be x. Deterministic; on a GPU a row's
+// last bits may depend on where it begins within 16 bytes, here and in backward.
 struct LayernormForward {
   Tensor x{};       // [tokens, hidden]
   Tensor weight{};  // [hidden], optional

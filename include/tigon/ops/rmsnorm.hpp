@@ -9,7 +9,8 @@ namespace tigon::ops {
 enum class NormCasting : int32_t { llama = 0, gemma = 1, none = 2 };
 
 // y = (x·rstd)·(offset + weight), rstd = 1/sqrt(mean(x²) + eps) over each row.
-// Saves rstd for backward. y may be x. The same bits on every run and thread count.
+// Saves rstd for backward. y may be x. The same bits on every run and thread count; on a GPU a row's last bits may
+// depend on where it begins within 16 bytes, here and in backward.
 struct RmsnormForward {
   Tensor x{};       // [tokens, hidden]
   Tensor weight{};  // [hidden], optional (then 1 − offset)

@@ -4,7 +4,8 @@
 
 namespace tigon::ops {
 
-// y = softmax(scale·x) over each row, with the row's maximum subtracted first. y may be x. Deterministic.
+// y = softmax(scale·x) over each row, with the row's maximum subtracted first. y may be x. Deterministic; on a GPU a
+// row's last bits may depend on where it begins within 16 bytes, here and in backward.
 struct SoftmaxForward {
   Tensor x{};  // [rows, columns]
   Tensor y{};  // [rows, columns]

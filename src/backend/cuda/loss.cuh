@@ -167,14 +167,15 @@ struct RowGradient {
     at_target = entropy * of_target;
   }
 
-  // Turns the logits of classes j, j + 1, … into their gradient.
-  template <bool kPlain, int W>
+  // Turns the logits of classes j, j + 1, … into their gradient. kShifted: the first may stand before class 0.
+  template <bool kPlain, bool kShifted, int W>
   __device__ __forceinline__ void apply(const LossBatch& batch, int j, float (&v)[W]) const {
     float rest[W];
 #pragma unroll
     for (int k = 0; k < W; ++k) {
       rest[k] = 0.0f;
       if constexpr (!kPlain) {
+        if (kShifted && j + k < 0) continue;
         if (every != 0.0f && j + k < batch.vocab)
           rest[k] = batch.class_weight != nullptr ? every * batch.class_weight[j + k] : every;
       }

@@ -12,8 +12,8 @@ struct PanelStats : LossOp<T, kPlain> {
   using Base::first_class;
   static constexpr bool kTeams = false;  // panels are short
 
-  template <int W>
-  __device__ __forceinline__ void skip(int64_t, int, int) const {}
+  template <int W, bool kShifted>
+  __device__ __forceinline__ void skip(int64_t, const RowShare&) const {}
 
   template <class Row, class Out>
   __device__ __forceinline__ void run(Team& team, int64_t, const LossRow& where, float peeked, const Row& row,
@@ -33,8 +33,8 @@ struct PanelStats : LossOp<T, kPlain> {
   }
 };
 
-// Rows by blockIdx.x, parts of a row by blockIdx.y.
-template <class T, int W, bool kPlain>
+// Rows by blockIdx.x, parts of a row by blockIdx.y. kShifted: rows may begin at any element.
+template <class T, int W, bool kPlain, bool kShifted>
 __global__ void __launch_bounds__(kRowThreads)
     panel_gradient_kernel(const LossBatch batch, int64_t first, int64_t rows, Rows<const T> logits, int64_t columns,
                           int64_t first_class, const float* lse, Rows<T> dlogits) {
@@ -44,23 +44,34 @@ __global__ void __launch_bounds__(kRowThreads)
     const int64_t token = where.token;
     const T* x = logits.at(i);
     T* to = dlogits.at(i);
-    const int64_t begin = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W;
+    const int64_t begin = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * W - (kShifted ? lead_of(x) : 0);
+    const auto put = [&](int64_t j, const float(&v)[W]) {
+      if constexpr (kShifted) {
+        store_within<W>(to, static_cast<int>(j), 0, static_cast<int>(columns), v);
+      } else {
+        store<W>(to + j, v);
+      }
+    };
     if (token < 0) {
       const float zeros[W] = {};
-      for (int64_t j = begin; j < columns; j += step) store<W>(to + j, zeros);
+      for (int64_t j = begin; j < columns; j += step) put(j, zeros);
       continue;
     }
     const MaxSum soft = lse != nullptr ? MaxSum{lse[token], 1.0f} : batch.stats[token].soft;
     const RowGradient<ExpFrom<T>> gradient(batch, token, where.target, soft.shift(), soft.sum);
     for (int64_t j = begin; j < columns; j += step) {
       float v[W];
-      load<W>(x + j, v);
-      gradient.template apply<kPlain>(batch, static_cast<int>(first_class + j), v);
+      if constexpr (kShifted) {
+        unpack<T, W>(load_within<W>(x, static_cast<int>(j), 0, static_cast<int>(columns), 0.0f), v);
+      } else {
+        load<W>(x + j, v);
+      }
+      gradient.template apply<kPlain, kShifted>(batch, static_cast<int>(first_class + j), v);
 #pragma unroll
       for (int k = 1; k < W; ++k) {
         if (j + k >= columns) v[k] = 0.0f;  // the padding of a row: products read it
       }
-      store<W>(to + j, v);
+      put(j, v);
     }
   }
 }
@@ -72,9 +83,7 @@ void loss_panel_stats(const Context& ctx, const LossBatch& batch, int64_t first,
   if (logits.elements() == 0) return;
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const auto run = [&](const auto& op) {
-      run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits), padded);
-    };
+    const auto run = [&](const auto& op) { run_rows<T>(ctx, "cross entropy", op, logits, reach_of(padded, logits)); };
     const auto class_of_first = static_cast<int>(first_class);
     if (batch.plain()) {
       run(PanelStats<T, true>{{batch, first, class_of_first}});
@@ -90,19 +99,22 @@ void loss_panel_gradient(const Context& ctx, const LossBatch& batch, int64_t fir
   if (logits.elements() == 0) return;
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const auto launch = [&](auto w) {
-      const int64_t vectors = divide_up(columns, w), threads = power_of_two_for(divide_up(vectors, 4), 32, kRowThreads);
+    const auto launch = [&](auto w, auto shifted) {
+      const int64_t vectors = shifted ? most_vectors(columns, w) : divide_up(columns, w);
+      const int64_t threads = row_threads(vectors);
       const dim3 grid(static_cast<unsigned>(std::min(rows, kMaxGridX)),
                       static_cast<unsigned>(std::min(divide_up(vectors, 4 * threads), kMaxGridY)));
-      const auto kernel =
-          batch.plain_gradient() ? panel_gradient_kernel<T, w, true> : panel_gradient_kernel<T, w, false>;
+      const auto kernel = batch.plain_gradient() ? panel_gradient_kernel<T, w, true, shifted>
+                                                 : panel_gradient_kernel<T, w, false, shifted>;
       kernel<<<grid, static_cast<unsigned>(threads), 0, stream_of(ctx)>>>(
           batch, first, rows, rows_of<const T>(logits), columns, first_class, lse, rows_of<T>(dlogits));
     };
-    if (rows_aligned(logits, dlogits) && (columns % kLanes<T> == 0 || padded)) {
-      launch(std::integral_constant<int, kLanes<T>>());
-    } else {
-      launch(std::integral_constant<int, 1>());
+    constexpr std::integral_constant<int, 1> kOne;
+    constexpr std::integral_constant<int, kLanes<T>> kVector;
+    switch (reach_of(padded, logits, dlogits)) {
+      case Reach::vectors: return launch(kVector, std::false_type());
+      case Reach::shifted: return launch(kVector, std::true_type());
+      case Reach::elements: return launch(kOne, std::false_type());
     }
   });
   check_launch("cross entropy");

@@ -12,12 +12,17 @@ struct LossRows : LossOp<T, kPlain> {
 
   Rows<T> dlogits;
 
-  template <int W>
-  __device__ __forceinline__ void skip(int64_t i, int begin, int end) const {
+  template <int W, bool kShifted>
+  __device__ __forceinline__ void skip(int64_t i, const RowShare& share) const {
     if (dlogits.data == nullptr) return;
     const float zeros[W] = {};
-    for (int j = begin + static_cast<int>(threadIdx.x) * W; j < end; j += static_cast<int>(blockDim.x) * W) {
-      store<W>(dlogits.at(i) + j, zeros);
+    const int step = static_cast<int>(blockDim.x) * W;
+    for (int j = share.first() + static_cast<int>(threadIdx.x) * W; j < share.end; j += step) {
+      if constexpr (kShifted) {
+        store_within<W>(dlogits.at(i), j, share.begin, share.end, zeros);
+      } else {
+        store<W>(dlogits.at(i) + j, zeros);
+      }
     }
   }
 
@@ -31,7 +36,7 @@ struct LossRows : LossOp<T, kPlain> {
     out.begin();  // batch.factors
     const RowGradient<RowExponential<T, kPlain>> gradient(batch, where.token, where.target, stats.soft.shift(),
                                                           stats.soft.sum);
-    out.write(row, dlogits.at(i), [&](int j, auto& v) { gradient.template apply<kPlain>(batch, j, v); });
+    out.write(row, dlogits.at(i), [&](int j, auto& v) { gradient.template apply<kPlain, Row::kShifted>(batch, j, v); });
   }
 };
 
@@ -44,8 +49,7 @@ bool loss_rows(const Context& ctx, const LossBatch& batch, int64_t first, const 
   dispatch("cross entropy", logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const auto run = [&](const auto& op) {
-      next_may_begin =
-          run_rows<T>(ctx, "cross entropy", op, logits, rows_aligned(logits, dlogits), padded, just_counted);
+      next_may_begin = run_rows<T>(ctx, "cross entropy", op, logits, reach_of(padded, logits, dlogits), just_counted);
     };
     if (batch.plain()) {
       run(LossRows<T, true>{{batch, first, 0}, rows_of<T>(dlogits)});

@@ -45,11 +45,17 @@ Cut cut_for(int64_t row_packs) {
   return usual.groups > 0 && usual.busy() > 0.75 * most.busy() ? usual : most;
 }
 
-template <class T, Norm kNorm, int kPacks, int kStages, bool kBulk>
+// The vectors of a row, at most.
+template <class T, bool kShifted>
+int64_t row_packs(int64_t hidden) {
+  return kShifted ? most_vectors(hidden, kLanes<T>) : hidden / kLanes<T>;
+}
+
+template <class T, Norm kNorm, int kPacks, int kStages, bool kBulk, bool kShifted>
 bool try_launch(NormBackwardRows<T> args, const Cut& cut, int64_t blocks, const Context& ctx) {
-  constexpr auto kKernel = norm_backward_kernel<T, kNorm, kPacks, kBlockThreads, kStages, kBulk>;
-  const size_t shared =
-      norm_backward_shared<T, kStages>(static_cast<size_t>(args.hidden), static_cast<size_t>(cut.groups));
+  constexpr auto kKernel = norm_backward_kernel<T, kNorm, kPacks, kBlockThreads, kStages, kBulk, kShifted>;
+  const size_t shared = norm_backward_shared<T, kStages, kShifted>(
+      static_cast<size_t>(row_packs<T, kShifted>(args.hidden) * kLanes<T>), static_cast<size_t>(cut.groups));
   constexpr size_t kStatic = 2048;  // the kernel's own
   if (shared + kStatic > static_cast<size_t>(device_numbers(ctx.device).shared_bytes)) return false;
   allow_shared<kKernel>(ctx.device, "norm_backward");
@@ -59,26 +65,28 @@ bool try_launch(NormBackwardRows<T> args, const Cut& cut, int64_t blocks, const 
   return true;
 }
 
-template <class T, Norm kNorm, int kPacks>
+template <class T, Norm kNorm, int kPacks, bool kShifted>
 bool try_stages(const NormBackwardRows<T>& args, const Cut& cut, int64_t blocks, const Context& ctx) {
   // Many registers leave room for few warps, and these do better with copies of their own.
   constexpr bool kLong = sizeof(T) == 2 && kPacks == kMostPacks<T>;
   if (device_numbers(ctx.device).code >= 90 && !kLong) {
-    return try_launch<T, kNorm, kPacks, 3, true>(args, cut, blocks, ctx) ||
-           try_launch<T, kNorm, kPacks, 2, true>(args, cut, blocks, ctx) ||
-           try_launch<T, kNorm, kPacks, 1, false>(args, cut, blocks, ctx);
+    return try_launch<T, kNorm, kPacks, 3, true, kShifted>(args, cut, blocks, ctx) ||
+           try_launch<T, kNorm, kPacks, 2, true, kShifted>(args, cut, blocks, ctx) ||
+           try_launch<T, kNorm, kPacks, 1, false, kShifted>(args, cut, blocks, ctx);
   }
-  return try_launch<T, kNorm, kPacks, 2, false>(args, cut, blocks, ctx) ||
-         try_launch<T, kNorm, kPacks, 1, false>(args, cut, blocks, ctx);
+  return try_launch<T, kNorm, kPacks, 2, false, kShifted>(args, cut, blocks, ctx) ||
+         try_launch<T, kNorm, kPacks, 1, false, kShifted>(args, cut, blocks, ctx);
 }
 
-template <class T, Norm kNorm>
+template <class T, Norm kNorm, bool kShifted>
 bool try_packed(const NormBackwardRows<T>& args, int64_t blocks, const Context& ctx) {
-  const int64_t packs = args.hidden / kLanes<T>;
+  const int64_t packs = row_packs<T, kShifted>(args.hidden);
   if (packs > kBlockThreads * kMostPacks<T> || args.tokens > (int64_t{1} << 30)) return false;
   const Cut cut = cut_for<T>(packs);
-  return cut.packs == kUsualPacks<T> ? try_stages<T, kNorm, kUsualPacks<T>>(args, cut, blocks, ctx)
-                                     : try_stages<T, kNorm, kMostPacks<T>>(args, cut, blocks, ctx);
+  // A group has rows of every kLanes-th number alone.
+  if (kShifted && blocks * cut.groups < kLanes<T> && args.tokens > blocks * cut.groups) return false;
+  return cut.packs == kUsualPacks<T> ? try_stages<T, kNorm, kUsualPacks<T>, kShifted>(args, cut, blocks, ctx)
+                                     : try_stages<T, kNorm, kMostPacks<T>, kShifted>(args, cut, blocks, ctx);
 }
 
 // Any alignment and any length. First the shares of dweight, a thread per column: dx may be written over what they
@@ -126,8 +134,9 @@ __global__ void backward_any_kernel(const __grid_constant__ NormBackwardRows<T> 
 }
 
 template <class T, Norm kNorm>
-void launch(const NormBackwardRows<T>& args, int64_t blocks, bool packed, const Context& ctx) {
-  if (packed && try_packed<T, kNorm>(args, blocks, ctx)) return;
+void launch(const NormBackwardRows<T>& args, int64_t blocks, Reach reach, const Context& ctx) {
+  if (reach == Reach::vectors && try_packed<T, kNorm, false>(args, blocks, ctx)) return;
+  if (reach == Reach::shifted && try_packed<T, kNorm, true>(args, blocks, ctx)) return;
   if (args.dweight != nullptr || args.dbias != nullptr) {
     const dim3 tiles(grid_size(std::min<int64_t>(divide_up(args.hidden, 128), 1 << 16)), static_cast<unsigned>(blocks));
     shares_any_kernel<T, kNorm><<<tiles, 128, 0, stream_of(ctx)>>>(args);
@@ -151,8 +160,8 @@ void norm_backward(const Context& ctx, const NormBackward& args) {
   if (tokens > 0) {
     dispatch(kWhere, args.x.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      const bool packed =
-          hidden % kLanes<T> == 0 && rows_aligned(args.x, args.dy, args.dresidual, args.dx, args.weight);
+      Reach reach = reach_of(false, args.x, args.dy, args.dresidual, args.dx);
+      if (reach == Reach::vectors && !rows_aligned(args.weight)) reach = Reach::shifted;
       const NormBackwardRows<T> rows{.x = rows_of<const T>(args.x),
                                      .dy = rows_of<const T>(args.dy),
                                      .dresidual = rows_of<const T>(args.dresidual),
@@ -167,11 +176,11 @@ void norm_backward(const Context& ctx, const NormBackward& args) {
                                      .group_threads = 0,
                                      .round_early = args.round_early};
       if (args.layer) {
-        launch<T, Norm::layer>(rows, blocks, packed, ctx);
+        launch<T, Norm::layer>(rows, blocks, reach, ctx);
       } else if (args.dresidual) {
-        launch<T, Norm::add_rms>(rows, blocks, packed, ctx);
+        launch<T, Norm::add_rms>(rows, blocks, reach, ctx);
       } else {
-        launch<T, Norm::rms>(rows, blocks, packed, ctx);
+        launch<T, Norm::rms>(rows, blocks, reach, ctx);
       }
     });
     check_launch(kWhere);

@@ -1,5 +1,5 @@
-// Which forward kernel a norm takes. Rows that cannot be read 16 bytes at a time, or are very long, go through a plain
-// kernel that reads them again for each pass.
+// Which forward kernel a norm takes. Rows of tensors that begin at different places of 16 bytes, and very long ones, go
+// through a plain kernel that reads them again for each pass.
 #include "backend/cuda/norm_forward.cuh"
 
 #include "backend/cuda/norm.cuh"
@@ -58,9 +58,10 @@ __global__ void forward_any_kernel(const __grid_constant__ NormForwardRows<T> ar
 }
 
 template <class T, Norm kNorm>
-void launch(const Context& ctx, NormForwardRows<T> args, bool packed, bool own_parameters) {
-  const int64_t packs = args.hidden / kLanes<T>;
-  if (!packed || packs > 1024 * kPacksPerThread) {
+void launch(const Context& ctx, NormForwardRows<T> args, Reach reach, bool own_parameters) {
+  const bool shifted = reach == Reach::shifted;
+  const int64_t packs = shifted ? most_vectors(args.hidden, kLanes<T>) : args.hidden / kLanes<T>;
+  if (reach == Reach::elements || packs > 1024 * kPacksPerThread) {
     forward_any_kernel<T, kNorm><<<grid_size(args.tokens), 256, 0, stream_of(ctx)>>>(args);
     return;
   }
@@ -75,7 +76,15 @@ void launch(const Context& ctx, NormForwardRows<T> args, bool packed, bool own_p
   // that kept x = a + b runs the one where it had run the other. Two tensors arrive at once in add_rmsnorm, whose
   // registers would not hold the weight besides.
   constexpr auto kReading = kNorm == Norm::add_rms ? Reading::late : kOwnReading;
-  if (!own_parameters) {
+  if (shifted) {
+    if (packs <= kWarp) {
+      run(norm_forward_kernel<T, kNorm, 1, kMaxThreads, kMinBlocks, Reading::shifted>, 1);
+    } else if (packs <= kMaxThreads * kPacksPerThread) {
+      run(norm_forward_kernel<T, kNorm, kPacksPerThread, kMaxThreads, kMinBlocks, Reading::shifted>, kPacksPerThread);
+    } else {
+      run(norm_forward_kernel<T, kNorm, kPacksPerThread, 1024, 1, Reading::shifted>, kPacksPerThread);
+    }
+  } else if (!own_parameters) {
     run(norm_forward_kernel<T, kNorm, kPacksPerThread, 1024, 1, Reading::any>, kPacksPerThread);
   } else if (packs <= kWarp) {
     run(norm_forward_kernel<T, kNorm, 1, kMaxThreads, kMinBlocks, kOwnReading>, 1);
@@ -94,8 +103,8 @@ void norm_forward(const Context& ctx, const NormForward& args) {
     using T = std::remove_pointer_t<decltype(type)>;
     if (ctx.measuring() || tokens == 0 || hidden == 0) return;
     const DeviceGuard guard(ctx);
-    const bool packed = hidden % kLanes<T> == 0 && rows_aligned(args.x, args.residual, args.residual_out, args.y) &&
-                        rows_aligned(args.weight, args.bias);
+    Reach reach = reach_of(false, args.x, args.residual, args.residual_out, args.y);
+    if (reach == Reach::vectors && !rows_aligned(args.weight, args.bias)) reach = Reach::shifted;
     const auto own = [&](const Tensor& t) { return t && t.dtype == args.x.dtype; };
     const NormForwardRows<T> rows{.x = rows_of<const T>(args.x),
                                   .residual = rows_of<const T>(args.residual),
@@ -111,11 +120,11 @@ void norm_forward(const Context& ctx, const NormForward& args) {
                                   .eps = static_cast<float>(args.eps),
                                   .round_early = args.round_early};
     if (args.layer) {
-      launch<T, Norm::layer>(ctx, rows, packed, own(args.weight) && own(args.bias));
+      launch<T, Norm::layer>(ctx, rows, reach, own(args.weight) && own(args.bias));
     } else if (args.residual) {
-      launch<T, Norm::add_rms>(ctx, rows, packed, own(args.weight));
+      launch<T, Norm::add_rms>(ctx, rows, reach, own(args.weight));
     } else {
-      launch<T, Norm::rms>(ctx, rows, packed, own(args.weight));
+      launch<T, Norm::rms>(ctx, rows, reach, own(args.weight));
     }
     check_launch("norm_forward");
   });

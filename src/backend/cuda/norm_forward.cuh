@@ -3,9 +3,10 @@
 #include "backend/cuda/group.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/norm_math.cuh"
+#include "backend/cuda/row_edge.cuh"
 
 // Forward of the norms: a group of threads per row. The row is read once, kept in registers as stored, and written
-// once.
+// once. Rows that begin at any element are read in the vectors around them, with 0 for what is not theirs.
 namespace tigon::cuda {
 
 template <class T>
@@ -23,7 +24,8 @@ struct NormForwardRows {
 
 // How a parameter row is read. early: asked for with the row's own elements, so that it is there when the sums are.
 // late: when it is needed, which takes fewer registers. Both need it to be there and of the rows' type; any does not.
-enum class Reading { early, late, any };
+// shifted: for rows that begin at any element, all of them at the same place of 16 bytes; any parameter row will do.
+enum class Reading { early, late, any, shifted };
 
 template <class T, int kPacks, Reading kReading>
 class HeldParameter {
@@ -31,7 +33,8 @@ class HeldParameter {
 
  public:
   template <class Column>
-  __device__ __forceinline__ HeldParameter(const Parameter& p, const Column& column, unsigned hidden) : p_(p) {
+  __device__ __forceinline__ HeldParameter(const Parameter& p, const Column& column, unsigned hidden)
+      : p_(p), hidden_(hidden) {
     if constexpr (kReading == Reading::early) {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
@@ -41,6 +44,9 @@ class HeldParameter {
   }
   __device__ __forceinline__ void get(int pack, unsigned column, float (&out)[W]) {
     if constexpr (kReading == Reading::any) return read_parameters<T>(p_, column, out);
+    if constexpr (kReading == Reading::shifted) {
+      return read_parameters_anywhere<T>(p_, static_cast<int>(column), static_cast<int>(hidden_), out);
+    }
     if constexpr (kReading == Reading::early) {
       keep_packed(raw_[pack]);
       unpack<T, W>(raw_[pack], out);
@@ -53,6 +59,7 @@ class HeldParameter {
 
  private:
   const Parameter& p_;
+  unsigned hidden_;
   Raw<T, W> raw_[kReading == Reading::early ? kPacks : 1];
 };
 
@@ -61,28 +68,45 @@ template <class T, Norm kNorm, int kPacks, int kMaxThreads, int kMinBlocks, Read
 __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     norm_forward_kernel(const __grid_constant__ NormForwardRows<T> args) {
   constexpr int W = kLanes<T>;
+  constexpr bool kShifted = kReading == Reading::shifted;
+  using Column = std::conditional_t<kShifted, int, unsigned>;
   __shared__ GroupParts parts;
   Group<false> group(args.group_threads, parts);
-  const auto hidden = static_cast<unsigned>(args.hidden);
+  const auto hidden = static_cast<Column>(args.hidden);
   const unsigned groups = blockDim.x / group.threads();
-  const auto column = [&](int p) { return (group.thread() + p * group.threads()) * W; };
   const float share = 1.0f / static_cast<float>(hidden);
   wait_for_previous();
   let_next_begin();
 
   for (int64_t i = int64_t{blockIdx.x} * groups + group.index(); i < args.tokens; i += int64_t{gridDim.x} * groups) {
-    Raw<T, W> row[kPacks];
+    const Column lead = kShifted ? lead_of(args.x.at(i)) : 0;
+    const auto column = [&](int p) { return static_cast<Column>((group.thread() + p * group.threads()) * W) - lead; };
+    const auto whole = [&](int p) { return !kShifted || is_whole<W>(column(p), 0, hidden); };
+    const auto read = [&](const T* from, Raw<T, W>(&to)[kPacks]) {
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if (column(p) < hidden) row[p] = load_raw_once(args.x.at(i) + column(p));
-    }
+      for (int p = 0; p < kPacks; ++p) {
+        if (column(p) < hidden && whole(p)) to[p] = load_raw_once(from + column(p));
+      }
+      if constexpr (kShifted) {  // when the whole ones are on their way
+#pragma unroll
+        for (int p = 0; p < kPacks; ++p) {
+          if (column(p) < hidden && !whole(p)) to[p] = load_some<W>(from, column(p), 0, hidden, 0.0f);
+        }
+      }
+    };
+    const auto write = [&](T* to, int p, const float(&values)[W]) {
+      if constexpr (kShifted) {
+        store_within<W>(to, column(p), 0, hidden, values);
+      } else {
+        store<W>(to + column(p), values);
+      }
+    };
+    Raw<T, W> row[kPacks];
+    read(args.x.at(i), row);
     HeldParameter<T, kPacks, kReading> weights(args.weight, column, hidden);
     if constexpr (kNorm == Norm::add_rms) {
       Raw<T, W> residual[kPacks];
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
-        if (column(p) < hidden) residual[p] = load_raw_once(args.residual.at(i) + column(p));
-      }
+      read(args.residual.at(i), residual);
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
         if (column(p) >= hidden) continue;
@@ -92,7 +116,11 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
 #pragma unroll
         for (int e = 0; e < W; ++e) x[e] += r[e];
         row[p] = pack<T, W>(x);
-        store_raw<W>(args.residual_out.at(i) + column(p), row[p]);
+        if constexpr (kShifted) {
+          write(args.residual_out.at(i), p, x);
+        } else {
+          store_raw<W>(args.residual_out.at(i) + column(p), row[p]);
+        }
         keep_packed(row[p]);
       }
     }
@@ -117,6 +145,12 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
       keep_packed(row[p]);
       float x[W];
       unpack<T, W>(row[p], x);
+      if constexpr (kShifted && kNorm == Norm::layer) {
+        if (!whole(p)) {  // what is not the row's does not vary
+#pragma unroll
+          for (int e = 0; e < W; ++e) x[e] = column(p) + e >= 0 && column(p) + e < hidden ? x[e] : mean;
+        }
+      }
 #pragma unroll
       for (int e = 0; e < W; ++e) squares = fmaf(x[e] - mean, x[e] - mean, squares);
     }
@@ -146,7 +180,7 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
 #pragma unroll
         for (int e = 0; e < W; ++e) y[e] *= weight[e];
       }
-      store<W>(args.y.at(i) + column(p), y);
+      write(args.y.at(i), p, y);
     }
   }
 }

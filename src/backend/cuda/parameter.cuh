@@ -47,4 +47,32 @@ __device__ __forceinline__ void read_parameters(const Parameter& p, int64_t colu
   for (int e = 0; e < W; ++e) out[e] += p.offset;
 }
 
+// The same from any column of a row at any address; 0 outside of [0, columns).
+template <class T>
+__device__ __forceinline__ void read_parameters_anywhere(const Parameter& p, int column, int columns,
+                                                         float (&out)[kLanes<T>]) {
+  constexpr int W = kLanes<T>;
+  if constexpr (sizeof(T) == 2) {
+    // In words, of which the elements may begin in the middle of one: its other half is then this row's too.
+    if (p.data != nullptr && !p.wide && column > 0 && column + W < columns) {
+      const auto address = reinterpret_cast<uintptr_t>(static_cast<const T*>(p.data) + column);
+      const auto* words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+      const bool middle = (address & 2) != 0;
+      const uint32_t read[5] = {words[0], words[1], words[2], words[3], middle ? words[4] : 0};
+      const unsigned shift = middle ? 16 : 0;
+      const uint4 raw{__funnelshift_r(read[0], read[1], shift), __funnelshift_r(read[1], read[2], shift),
+                      __funnelshift_r(read[2], read[3], shift), __funnelshift_r(read[3], read[4], shift)};
+      unpack<T, W>(raw, out);
+#pragma unroll
+      for (int e = 0; e < W; ++e) out[e] += p.offset;
+      return;
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < W; ++e) {
+    const bool inside = column + e >= 0 && column + e < columns;
+    out[e] = inside ? read_parameter<T>(p, column + e) : 0.0f;
+  }
+}
+
 }  // namespace tigon::cuda

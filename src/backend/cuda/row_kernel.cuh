@@ -6,7 +6,7 @@
 // The two kernels that walk over rows for an op, and the choice between them. An op is a small struct:
 //
 // - Info, info(row), wanted(info): what it needs to know of a row, and whether the row is to be read at all.
-// - skip<W>(row, begin, end): what to do with these columns when it is not.
+// - skip<W, kShifted>(row, share): what to do with these columns when it is not.
 // - peek(info, held): a value of the row that one thread of each block picks out.
 // - run(team, row, info, peeked, held, shared, out): the work. Every thread of the team comes here; `out` takes rows.
 // - Shared: shared memory for it.
@@ -22,8 +22,9 @@ constexpr int row_blocks_for(int held, bool light) { return light && held <= 5 ?
 // The same for a team's blocks, which hold all of their row: several, so that one computes while another waits.
 constexpr int team_blocks_for(int held, bool light) { return (held <= 10 ? 2 : 1) + (light ? 1 : 0); }
 
-// A block per row.
-template <class T, int W, int NV, class Op>
+// A block per row. kShifted: rows may begin at any element, and what the op reads and writes beside x begins at the
+// same place of 16 bytes.
+template <class T, int W, int NV, class Op, bool kShifted = false>
 __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
     row_kernel(const Op op, Rows<const T> x, int64_t rows, int columns) {
   __shared__ typename Op::Shared shared;
@@ -31,16 +32,22 @@ __global__ void __launch_bounds__(kRowThreads, row_blocks_for(NV, Op::kLight))
   Team team(1, 0, team_shared);
   for (int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
     const auto info = op.info(i);
+    const RowShare share{0, columns, kShifted ? lead_of(x.at(i)) : 0};
     if (!op.wanted(info)) {
-      op.template skip<W>(i, 0, columns);
+      op.template skip<W, kShifted>(i, share);
       continue;
     }
-    const HeldRow<T, W, NV, false> held(x.at(i), 0, columns);
+    const HeldRow<T, W, NV, false, kShifted> held(x.at(i), share);
     const float peeked = threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
     StoredRows out;
     op.run(team, i, info, peeked, held, shared, out);
     __syncthreads();  // before `shared` is used again
   }
+}
+
+// A block for rows of so many vectors.
+inline unsigned row_threads(int64_t vectors) {
+  return static_cast<unsigned>(power_of_two_for(divide_up(vectors, 4), 32, kRowThreads));
 }
 
 // Vectors of each thread that leave together: what is left of shared memory beside the landing of a row allows so many.
@@ -54,7 +61,7 @@ inline constexpr int kPieceOf<20> = 2;
 // A cluster per row, on a persistent grid: one thread prefetches a block's segment of the next row by a bulk copy (TMA)
 // as soon as this row is in registers. The blocks exchange maximum and sum by remote stores that count on an mbarrier:
 // a barrier of the whole cluster would first wait for the last row's stores to reach memory. Needs sm_90.
-template <class T, int NV, class Op>
+template <class T, int NV, class Op, bool kShifted = false>
 __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     row_team_kernel(const Op op, Rows<const T> x, int rows, int columns, unsigned blocks, int segment) {
 #if __CUDA_ARCH__ >= 900  // older chips need not carry it
@@ -73,14 +80,23 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
   const unsigned rank = blockIdx.x % blocks;
   const auto step = static_cast<int>(gridDim.x / blocks);
   const int begin = min(columns, static_cast<int>(rank) * segment), end = min(columns, begin + segment);
+  RowShare share{begin, end, 0};  // of every row, unless they are shifted
   const auto bytes = static_cast<uint32_t>((end - begin + W - 1) / W * 16);
   // By one thread: a row that nobody wants arrives without bytes.
   const auto ask = [&](int i, const Info& info) {
     if (i >= rows) return;
     next = info;
-    const uint32_t wanted = op.wanted(info) ? bytes : 0;
-    expect_bytes(&arrived, wanted);
-    if (wanted > 0) copy_bulk(landing, x.at(i) + begin, wanted, &arrived);
+    if constexpr (kShifted) {
+      const RowShare its = row_share(columns, lead_of(x.at(i)), segment, static_cast<int>(rank));
+      const auto copied = Bounds<T>(x, rows, columns).copied(x.at(i) + its.first(), its.vectors(W));
+      const uint32_t wanted = op.wanted(info) ? copied.bytes() : 0;
+      expect_bytes(&arrived, wanted);
+      if (wanted > 0) copy_bulk(landing + copied.begin, copied.from + copied.begin * W, wanted, &arrived);
+    } else {
+      const uint32_t wanted = op.wanted(info) ? bytes : 0;
+      expect_bytes(&arrived, wanted);
+      if (wanted > 0) copy_bulk(landing, x.at(i) + share.begin, wanted, &arrived);
+    }
   };
   const auto info_of = [&](int i) { return i < rows ? op.info(i) : Info{}; };
   auto i = static_cast<int>(blockIdx.x / blocks);
@@ -97,11 +113,27 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
     wait_barrier(&arrived, phase);
     const Info info = next;
     const bool wanted = op.wanted(info);
-    if (end % W != 0 && static_cast<int>(threadIdx.x) == (end - begin) / W % kTeamThreads) {  // it reads that vector
-      for (int j = end; j % W != 0; ++j) store_one(reinterpret_cast<T*>(landing) + (j - begin), lowest());
+    auto* landed = reinterpret_cast<T*>(landing);
+    if constexpr (kShifted) {
+      share = row_share(columns, lead_of(x.at(i)), segment, static_cast<int>(rank));
+      const Bounds<T> bounds(x, rows, columns);
+      const int last = share.vectors(W) - 1;
+      for (const int v : {0, last}) {
+        const int j = share.first() + v * W;
+        const bool mine = wanted && v <= last && static_cast<int>(threadIdx.x) == v % kTeamThreads;
+        if (!mine || is_whole<W>(j, share.begin, share.end)) continue;
+        bounds.mend(landed + v * W, x.at(i), j, share.begin, share.end, lowest());
+        written_for_copies();
+      }
+      // What was not copied has been put there by another thread than may peek at it.
+      if (!bounds.hold(x.at(i) + share.first() + last * W)) __syncthreads();
+    } else if (share.end % W != 0 &&
+               static_cast<int>(threadIdx.x) == (share.end - share.begin) / W % kTeamThreads) {  // it reads that vector
+      for (int j = share.end; j % W != 0; ++j) store_one(landed + (j - share.begin), lowest());
       written_for_copies();
     }
-    const HeldRow<T, W, NV, true> held(reinterpret_cast<const T*>(landing), begin, wanted ? end : begin);
+    const HeldRow<T, W, NV, true, kShifted> held(landed + share.lead,
+                                                 {share.begin, wanted ? share.end : share.first(), share.lead});
     const float peeked = wanted && threadIdx.x == 0 ? op.peek(info, held) : 0.0f;
     __syncthreads();  // everyone has read what landed
     if (threadIdx.x == 0) {
@@ -109,7 +141,7 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
       later = info_of(i + 2 * step);
     }
     if (!wanted) {
-      op.template skip<W>(i, begin, end);
+      op.template skip<W, kShifted>(i, share);
       continue;
     }
     op.run(team, i, info, peeked, held, shared[buffer], out);
@@ -120,12 +152,13 @@ __global__ void __launch_bounds__(kTeamThreads, team_blocks_for(NV, Op::kLight))
 }
 
 // False where the device has not enough shared memory, as some newer than Hopper.
-template <class T, int NV, class Op>
+template <class T, int NV, class Op, bool kShifted>
 bool launch_teams(const Context& ctx, const char* where, const Op& op, const Tensor& x, unsigned blocks, bool early) {
   const auto rows = static_cast<int>(x.sizes[0]);  // long ones: there is no memory for 2^30 of them
   const auto columns = static_cast<int>(x.sizes[1]);
-  const auto segment = static_cast<int>(round_up(divide_up(columns, blocks), 128 / static_cast<int64_t>(sizeof(T))));
-  constexpr auto kKernel = row_team_kernel<T, NV, Op>;
+  const int64_t elements = kShifted ? most_vectors(columns, kLanes<T>) * kLanes<T> : columns;
+  const auto segment = static_cast<int>(round_up(divide_up(elements, blocks), 128 / static_cast<int64_t>(sizeof(T))));
+  constexpr auto kKernel = row_team_kernel<T, NV, Op, kShifted>;
   const size_t shared = static_cast<size_t>(segment) * sizeof(T) + SentRows<kPieceOf<NV>>::bytes(kTeamThreads);
   constexpr size_t kStatic = 2 * sizeof(typename Op::Shared) + sizeof(Team::Shared) + 64;
   if (shared + kStatic > static_cast<size_t>(device_numbers(ctx.device).shared_bytes)) return false;
@@ -149,33 +182,15 @@ bool launch_teams(const Context& ctx, const char* where, const Op& op, const Ten
   return true;
 }
 
-// Runs `op` on each row of x, which may be read 16 bytes at a time when `aligned`: up to the last column, or past it
-// when `padded`. `early`: it may begin while the kernel before it, one of ours, is ending, and waits for that itself.
-// Says whether the kernel after it may do the same.
-template <class T, class Op>
-bool run_rows(const Context& ctx, const char* where, const Op& op, const Tensor& x, bool aligned, bool padded,
-              bool early = false) {
+// In vectors of 16 bytes, the rows being of so many at most.
+template <class T, class Op, bool kShifted>
+bool run_vectors(const Context& ctx, const char* where, const Op& op, const Tensor& x, int64_t vectors, unsigned grid,
+                 bool early) {
   constexpr int W = kLanes<T>;
-  if (x.sizes[1] > kMaxColumns) {
-    throw Error(ErrorCode::unsupported, {.where = where,
-                                         .what = "a row is too long for a GPU",
-                                         .expected = "at most " + std::to_string(kMaxColumns) + " columns",
-                                         .got = std::to_string(x.sizes[1])});
-  }
-  const int64_t rows = x.sizes[0];
   const auto columns = static_cast<int>(x.sizes[1]);
-  const auto grid = static_cast<unsigned>(std::min(rows, kMaxGridX));
-  const auto threads_for = [](int64_t vectors) {
-    return static_cast<unsigned>(power_of_two_for(divide_up(vectors, 4), 32, kRowThreads));
-  };
-  if (!aligned || (columns % W != 0 && !padded)) {
-    row_kernel<T, 1, 4, Op><<<grid, threads_for(columns), 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
-    check_launch(where);
-    return false;
-  }
-  const int64_t vectors = divide_up(columns, W);
   if (vectors <= 4 * kRowThreads) {
-    row_kernel<T, W, 4, Op><<<grid, threads_for(vectors), 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
+    row_kernel<T, W, 4, Op, kShifted>
+        <<<grid, row_threads(vectors), 0, stream_of(ctx)>>>(op, rows_of<const T>(x), x.sizes[0], columns);
     check_launch(where);
     return false;
   }
@@ -193,14 +208,40 @@ bool run_rows(const Context& ctx, const char* where, const Op& op, const Tensor&
     const int64_t each = divide_up(vectors, int64_t{kTeamThreads} * blocks);
     constexpr int64_t kMost = std::is_same_v<T, float> ? 20 : 16;  // 16-bit rows need more registers beside them
     if (device_numbers(ctx.device).code >= 90 && each <= kMost) {
-      const auto launch = each <= 8    ? launch_teams<T, 8, Op>
-                          : each <= 10 ? launch_teams<T, 10, Op>
-                          : each <= 16 ? launch_teams<T, 16, Op>
-                                       : launch_teams<T, kMost, Op>;
+      const auto launch = each <= 8    ? launch_teams<T, 8, Op, kShifted>
+                          : each <= 10 ? launch_teams<T, 10, Op, kShifted>
+                          : each <= 16 ? launch_teams<T, 16, Op, kShifted>
+                                       : launch_teams<T, kMost, Op, kShifted>;
       if (launch(ctx, where, op, x, blocks, early)) return true;
     }
   }
-  row_kernel<T, W, 12, Op><<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), rows, columns);
+  row_kernel<T, W, 12, Op, kShifted>
+      <<<grid, kRowThreads, 0, stream_of(ctx)>>>(op, rows_of<const T>(x), x.sizes[0], columns);
+  check_launch(where);
+  return false;
+}
+
+// Runs `op` on each row of x. `early`: it may begin while the kernel before it, one of ours, is ending, and waits for
+// that itself. Says whether the kernel after it may do the same.
+template <class T, class Op>
+bool run_rows(const Context& ctx, const char* where, const Op& op, const Tensor& x, Reach reach, bool early = false) {
+  if (x.sizes[1] > kMaxColumns) {
+    throw Error(ErrorCode::unsupported, {.where = where,
+                                         .what = "a row is too long for a GPU",
+                                         .expected = "at most " + std::to_string(kMaxColumns) + " columns",
+                                         .got = std::to_string(x.sizes[1])});
+  }
+  const auto columns = static_cast<int>(x.sizes[1]);
+  const auto grid = static_cast<unsigned>(std::min(x.sizes[0], kMaxGridX));
+  switch (reach) {
+    case Reach::vectors:
+      return run_vectors<T, Op, false>(ctx, where, op, x, divide_up(columns, kLanes<T>), grid, early);
+    case Reach::shifted:
+      return run_vectors<T, Op, true>(ctx, where, op, x, most_vectors(columns, kLanes<T>), grid, early);
+    case Reach::elements: break;
+  }
+  row_kernel<T, 1, 4, Op>
+      <<<grid, row_threads(columns), 0, stream_of(ctx)>>>(op, rows_of<const T>(x), x.sizes[0], columns);
   check_launch(where);
   return false;
 }

@@ -44,7 +44,25 @@ bool rows_aligned(const Tensor& first, const Tensors&... others) {
   return rows_aligned(first) && (rows_aligned(others) && ...);
 }
 
-// The same of the strides alone: addresses are not known when scratch is booked.
+// How the rows of some tensors of one shape and type can be walked.
+enum class Reach {
+  vectors,   // in vectors of 16 bytes, up to the last column, or past it where rows are padded
+  shifted,   // the same but for the first and the last vector, which a row may share with its neighbours
+  elements,  // one by one: the rows of one tensor begin at other places of 16 bytes than those of another
+};
+template <class... Tensors>
+Reach reach_of(bool padded, const Tensor& first, const Tensors&... others) {
+  const int64_t size = size_of(first.dtype);
+  if (rows_aligned(first, others...) && (padded || first.sizes[1] * size % 16 == 0)) return Reach::vectors;
+  [[maybe_unused]] const auto alike = [&](const Tensor& t) {
+    if (!t.present()) return true;
+    if ((reinterpret_cast<uintptr_t>(t.data) - reinterpret_cast<uintptr_t>(first.data)) % 16 != 0) return false;
+    return first.sizes[0] == 1 || (t.strides[0] - first.strides[0]) * size % 16 == 0;
+  };
+  return (alike(others) && ...) ? Reach::shifted : Reach::elements;
+}
+
+// rows_aligned of the strides alone: addresses are not known when scratch is booked.
 template <class... Tensors>
 bool strides_aligned(Tensors... tensors) {
   ((tensors.data = nullptr), ...);

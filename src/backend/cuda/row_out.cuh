@@ -17,7 +17,7 @@ class StoredRows {
     constexpr int W = Row::kWidth;
     row.for_each([&](int j, float(&v)[W]) {
       f(j, v);
-      if (row.inside(j)) store<W>(to + j, v);
+      row.store_to(to, j, v);
     });
   }
 };
@@ -54,9 +54,15 @@ class SentRows {
       written_for_copies();
       if (threadIdx.x == 0) wait_sent_read();  // the other slot, which comes next
       __syncthreads();
-      const int begin = row.begin() + first * threads * W, end = min(row.end(), begin + kPiece * threads * W);
-      if (threadIdx.x == 0 && begin < end) {
-        send_bulk(to + begin, slot, static_cast<uint32_t>((end - begin + W - 1) / W * 16));
+      const RowShare share = row.share();
+      const int begin = share.first() + first * threads * W;
+      if constexpr (Row::kShifted) {
+        send_whole(share, reinterpret_cast<const T*>(slot), begin, begin + kPiece * threads * W, to);
+      } else {
+        const int end = min(share.end, begin + kPiece * threads * W);
+        if (threadIdx.x == 0 && begin < end) {
+          send_bulk(to + begin, slot, static_cast<uint32_t>((end - begin + W - 1) / W * 16));
+        }
       }
       turn_ ^= 1;
     }
@@ -69,6 +75,25 @@ class SentRows {
   }
 
  private:
+  // Columns [begin, end), as far as they are in the share: its whole vectors in bulk, its first and last, which may be
+  // a neighbouring row's in part, element by element.
+  template <class T>
+  __device__ __forceinline__ static void send_whole(const RowShare& share, const T* slot, int begin, int end, T* to) {
+    constexpr int W = kLanes<T>;
+    const int whole_begin = share.whole_begin(W), whole_end = share.whole_end(W);
+    const int from = max(begin, whole_begin), until = min(end, whole_end);
+    if (threadIdx.x == 0 && from < until) {
+      send_bulk(to + from, slot + (from - begin), static_cast<uint32_t>(until - from) * sizeof(T));
+    }
+    const int edge = static_cast<int>(threadIdx.x) - 32;  // not the warp that sends
+    if (edge < 0 || edge >= 2 * W) return;
+    const int j = edge < W ? share.first() + edge : whole_end + edge - W;
+    const bool whole = j >= whole_begin && j < whole_end;
+    if (!whole && j >= max(begin, share.begin) && j < min(end, share.end)) {
+      store_raw<1>(to + j, load_raw<1>(slot + (j - begin)));
+    }
+  }
+
   uint4* slots_;
   int turn_ = 0;
   bool begun_ = false;

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/barrier.cuh"
 #include "backend/cuda/group.cuh"
+#include "backend/cuda/row_edge.cuh"
 
 // The next rows of a group, on their way into shared memory while it works on this one.
 //
@@ -11,14 +12,17 @@
 // its own copies needs waiting for, and it may ask again as soon as it has read. In bulk (sm_90): one thread asks for
 // whole rows and all wait on the barrier in shared memory that counts the bytes; asking again needs every thread of the
 // group to be done with the slot.
+//
+// Where rows begin at any element (kShifted), a slot holds the vectors around a row; what of them is not the row's, and
+// vectors that reach outside of the tensor, is for the reader to mend (Bounds).
 namespace tigon::cuda {
 
-template <class T, int kTensors, int kStages, bool kBulk>
+template <class T, int kTensors, int kStages, bool kBulk, bool kShifted = false>
 class RowRing {
  public:
   static constexpr int W = kLanes<T>;
 
-  // The bytes of one group.
+  // The bytes of one group, for slots of so many elements.
   __host__ __device__ static constexpr size_t bytes(size_t hidden) { return kStages * kTensors * hidden * sizeof(T); }
 
   // `slots` is this group's memory and `arrived` its kStages barriers. The block must synchronize before the first
@@ -33,10 +37,13 @@ class RowRing {
     }
   }
 
-  // Asks for one row of each tensor. `present` false: there is no such row, but the call counts.
-  template <class Pointer>
-  __device__ __forceinline__ void fetch(int stage, bool present, const Pointer& row_of) {
-    if constexpr (kBulk) {
+  // Asks for one row of each tensor: row_of(t) says where it is, or what to copy of it where rows are shifted.
+  // `present` false: there is no such row, but the call counts.
+  template <class Source>
+  __device__ __forceinline__ void fetch(int stage, bool present, const Source& row_of) {
+    if constexpr (kShifted) {
+      fetch_vectors(stage, present, row_of);
+    } else if constexpr (kBulk) {
       if (group_.thread() != 0 || !present) return;
       const uint32_t bytes = hidden_ * static_cast<uint32_t>(sizeof(T));
       expect_bytes(arrived_ + stage, kTensors * bytes);
@@ -70,6 +77,35 @@ class RowRing {
   }
 
  private:
+  template <class Source>
+  __device__ __forceinline__ void fetch_vectors(int stage, bool present, const Source& vectors_of) {
+    if constexpr (kBulk) {
+      if (group_.thread() != 0 || !present) return;
+      uint32_t bytes = 0;
+#pragma unroll
+      for (int t = 0; t < kTensors; ++t) bytes += vectors_of(t).bytes();
+      expect_bytes(arrived_ + stage, bytes);
+#pragma unroll
+      for (int t = 0; t < kTensors; ++t) {
+        const CopiedVectors<T> copied = vectors_of(t);
+        if (copied.bytes() == 0) continue;
+        copy_bulk(slot(stage, t) + copied.begin * W, copied.from + copied.begin * W, copied.bytes(), arrived_ + stage);
+      }
+    } else {
+      if (present) {
+#pragma unroll
+        for (int t = 0; t < kTensors; ++t) {
+          const CopiedVectors<T> copied = vectors_of(t);
+          const int threads = static_cast<int>(group_.threads());
+          for (int v = static_cast<int>(group_.thread()); v < copied.end; v += threads) {
+            if (v >= copied.begin) __pipeline_memcpy_async(slot(stage, t) + v * W, copied.from + v * W, 16);
+          }
+        }
+      }
+      __pipeline_commit();
+    }
+  }
+
   const Group<true>& group_;
   T* slots_;
   uint64_t* arrived_;

@@ -18,8 +18,8 @@ struct EveryRow {
   __device__ __forceinline__ float peek(Info, const Held&) const {
     return 0.0f;
   }
-  template <int W>
-  __device__ __forceinline__ void skip(int64_t, int, int) const {}
+  template <int W, bool kShifted>
+  __device__ __forceinline__ void skip(int64_t, const RowShare&) const {}
 };
 
 template <class T>
@@ -72,17 +72,19 @@ struct SoftmaxBackward : EveryRow {
     const T* gradient = dy.at(i);
     float dot = 0.0f;
     y.for_each([&](int j, const float(&v)[W]) {
-      if (!y.inside(j)) return;
+      if (!Row::kShifted && !y.inside(j)) return;
       float g[W];
-      load<W>(gradient + j, g);
+      y.beside(gradient, j, g);
 #pragma unroll
-      for (int k = 0; k < W; ++k) dot = fmaf(g[k], v[k], dot);
+      for (int k = 0; k < W; ++k) {
+        if (!Row::kShifted || y.inside(j + k)) dot = fmaf(g[k], v[k], dot);
+      }
     });
     dot = team.join({0.0f, dot}).sum;
     out.write(y, dx.at(i), [&](int j, float(&v)[W]) {
-      if (!y.inside(j)) return;
+      if (!Row::kShifted && !y.inside(j)) return;
       float g[W];
-      load<W>(gradient + j, g);
+      y.beside(gradient, j, g);
 #pragma unroll
       for (int k = 0; k < W; ++k) v[k] = scale * v[k] * (g[k] - dot);
     });
@@ -97,7 +99,7 @@ void softmax_forward(const Context& ctx, const ops::SoftmaxForward& args) {
   dispatch("softmax_forward", args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     run_rows<T>(ctx, "softmax_forward", SoftmaxForward<T>{{}, rows_of<T>(args.y), static_cast<float>(args.scale)},
-                args.x, rows_aligned(args.x, args.y), false);
+                args.x, reach_of(false, args.x, args.y));
   });
 }
 
@@ -107,7 +109,7 @@ void softmax_backward(const Context& ctx, const ops::SoftmaxBackward& args) {
   dispatch("softmax_backward", args.y.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const SoftmaxBackward<T> op{{}, rows_of<const T>(args.dy), rows_of<T>(args.dx), static_cast<float>(args.scale)};
-    run_rows<T>(ctx, "softmax_backward", op, args.y, rows_aligned(args.dy, args.y, args.dx), false);
+    run_rows<T>(ctx, "softmax_backward", op, args.y, reach_of(false, args.y, args.dy, args.dx));
   });
 }
 

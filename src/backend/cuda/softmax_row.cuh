@@ -4,6 +4,7 @@
 
 #include "backend/cuda/barrier.cuh"
 #include "backend/cuda/exponential.cuh"
+#include "backend/cuda/row_edge.cuh"
 #include "backend/cuda/row_launch.cuh"
 #include "backend/cuda/vec.cuh"
 
@@ -137,29 +138,41 @@ class Team {
 
 // A thread's part of columns [begin, end) of a row: vectors of kWidth elements, the first NV of them in registers as
 // stored, the rest (unless that is the whole row) read again for each pass. What lies past the end, in a held vector,
-// is −infinity: passes need not ask where they are, and their code has no branches.
-template <class T, int W, int NV, bool kWhole>
+// is −infinity: passes need not ask where they are, and their code has no branches. kAnywhere: the row may begin at any
+// element; then what lies before it, in its first vector, is −infinity too.
+template <class T, int W, int NV, bool kWhole, bool kAnywhere = false>
 class HeldRow {
  public:
   static constexpr int kWidth = W, kHeld = NV;
+  static constexpr bool kShifted = kAnywhere;
 
-  // `data`: where column `begin` is.
-  __device__ __forceinline__ HeldRow(const T* data, int begin, int end)
-      : data_(data), begin_(begin), end_(end), first_(begin + static_cast<int>(threadIdx.x) * W) {
+  // `data`: where column share.begin is. Where kWhole, the share's first and last vector hold −infinity beside it.
+  __device__ __forceinline__ HeldRow(const T* data, const RowShare& share)
+      : data_(data), begin_(share.begin), end_(share.end), first_(share.first() + static_cast<int>(threadIdx.x) * W) {
     const float nothing[1] = {lowest()};
     const Raw<T, 1> none = pack<T, 1>(nothing);
 #pragma unroll
     for (int i = 0; i < NV; ++i) {
       held_[i] = repeat(none);
-      if (inside(first_ + i * step())) held_[i] = load_raw<W>(data_ + (first_ - begin_ + i * step()));
+      if (readable(first_ + i * step())) held_[i] = load_raw<W>(data_ + (first_ - begin_ + i * step()));
     }
-    if (!kWhole && W > 1 && end_ % W != 0) {  // the last vector of a padded row
+    if constexpr (kAnywhere && !kWhole) {  // when all whole ones are on their way
+#pragma unroll
+      for (int i = 0; i < NV; ++i) {
+        const int j = first_ + i * step();
+        if (j < end_ && !is_whole<W>(j, begin_, end_))
+          held_[i] = load_some<W>(data_ - begin_, j, begin_, end_, lowest());
+      }
+    } else if (!kWhole && W > 1 && end_ % W != 0) {  // the last vector of a padded row
 #pragma unroll
       for (int i = 0; i < NV; ++i) held_[i] = trimmed(first_ + i * step(), held_[i]);
     }
   }
 
-  __device__ __forceinline__ bool inside(int column) const { return column < end_; }
+  __device__ __forceinline__ bool inside(int column) const {
+    if constexpr (kAnywhere) return column >= begin_ && column < end_;
+    return column < end_;
+  }
   // One element, from memory: for a single thread, while what the row was read from is still there.
   __device__ __forceinline__ float peek(int column) const { return load_one(data_ + (column - begin_)); }
   __device__ __forceinline__ bool holds(int column) const { return column >= begin_ && column < end_; }
@@ -180,8 +193,26 @@ class HeldRow {
     if constexpr (W > 1) keep_packed(held_[i]);
     unpack<T, W>(held_[i], v);
   }
-  __device__ __forceinline__ int begin() const { return begin_; }
-  __device__ __forceinline__ int end() const { return end_; }
+  __device__ __forceinline__ RowShare share() const {
+    return {begin_, end_, kAnywhere ? begin_ - (first_ - static_cast<int>(threadIdx.x) * W) : 0};
+  }
+
+  // What another row, of the same lead, has in the columns of a vector; 0 beside the row.
+  __device__ __forceinline__ void beside(const T* other, int column, float (&v)[W]) const {
+    if constexpr (kAnywhere) {
+      unpack<T, W>(load_within<W>(other, column, begin_, end_, 0.0f), v);
+    } else {
+      load<W>(other + column, v);
+    }
+  }
+  // Writes a vector to another row, of the same lead.
+  __device__ __forceinline__ void store_to(T* other, int column, const float (&v)[W]) const {
+    if constexpr (kAnywhere) {
+      store_within<W>(other, column, begin_, end_, v);
+    } else if (inside(column)) {
+      store<W>(other + column, v);
+    }
+  }
 
   // The largest element of this thread; passes over NaN.
   __device__ __forceinline__ float largest() const {
@@ -213,6 +244,11 @@ class HeldRow {
   }
 
  private:
+  // Whether the vector there can be read at once.
+  __device__ __forceinline__ bool readable(int column) const {
+    if constexpr (kAnywhere && !kWhole) return is_whole<W>(column, begin_, end_);
+    return column < end_;
+  }
   __device__ __forceinline__ static int step() { return static_cast<int>(blockDim.x) * W; }
   __device__ __forceinline__ static Raw<T, W> repeat(const Raw<T, 1>& one) {
     Raw<T, W> all;
@@ -238,7 +274,11 @@ class HeldRow {
       if constexpr (W > 1) keep_packed(held_[i]);
       f(first_ + i * step(), held_[i]);
     }
-    if constexpr (!kWhole) {
+    if constexpr (kAnywhere && !kWhole) {
+      for (int j = first_ + NV * step(); j < end_; j += step()) {
+        f(j, load_within<W>(data_ - begin_, j, begin_, end_, lowest()));
+      }
+    } else if constexpr (!kWhole) {
       for (int j = first_ + NV * step(); j < end_; j += step()) f(j, trimmed(j, load_raw<W>(data_ + (j - begin_))));
     }
   }
