@@ -287,10 +287,10 @@ Request* BlockFile::Worker::next_to_start() noexcept {
   if (next == requests_.end()) return nullptr;
   // A write of part of a page changes all of it.
   const int64_t begin = down(next->offset, unit_), end = up(next->offset + next->bytes, unit_);
-  const bool waits = next->started == 0 && std::any_of(requests_.begin(), next, [&](const Request& before) {
-                       return (before.write || next->write) && down(before.offset, unit_) < end &&
-                              begin < up(before.offset + before.bytes, unit_);
-                     });
+  const bool waits =
+      next->started == 0 && std::any_of(requests_.begin(), next, [&](const Request& before) {
+        return (before.write || next->write) && before.offset < end && begin < before.offset + before.bytes;
+      });
   return waits ? nullptr : &*next;
 }
 

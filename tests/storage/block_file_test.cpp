@@ -80,6 +80,22 @@ TEST_P(BlockFiles, RandomRequestsAreWhatMemoryWouldDo) {
   }
 }
 
+// None lies over another, yet each changes pages that its neighbours change too.
+TEST_P(BlockFiles, NeighboursInAPageKeepTheirBytes) {
+  constexpr int64_t kEach = 1000, kBytes = 100 * kEach;
+  Memory written(kBytes), back(kBytes);
+  written.fill(1);
+  for (const bool backwards : {false, true}) {
+    BlockFile file(folder(), "blocks", kBytes, options());
+    for (int64_t i = 0; i < kBytes; i += kEach) {
+      const int64_t offset = backwards ? kBytes - kEach - i : i;
+      file.write(offset, written.data() + offset, kEach);
+    }
+    file.wait(file.read(0, back.data(), kBytes));
+    EXPECT_TRUE(written.text() == back.text());
+  }
+}
+
 TEST_P(BlockFiles, ManyThreadsShareOne) {
   constexpr int64_t kEach = 40'000;
   BlockFile file(folder(), "blocks", 8 * kEach, options());
