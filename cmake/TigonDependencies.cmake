@@ -26,6 +26,19 @@ target_include_directories(tigon_nlohmann_json SYSTEM INTERFACE $<BUILD_INTERFAC
 
 find_package(Threads REQUIRED)
 
+# Optional: without it, files are read and written by pread and pwrite. The archive is taken where there is one, so that
+# what needs none of it, the C library and the Python package, is not linked with it.
+find_path(TIGON_URING_INCLUDE liburing.h)
+find_library(TIGON_URING_LIBRARY NAMES liburing.a uring)
+set(TIGON_WITH_URING OFF)
+if(TIGON_URING_INCLUDE AND TIGON_URING_LIBRARY)
+  set(TIGON_WITH_URING ON)
+  add_library(tigon_uring INTERFACE)
+  target_include_directories(tigon_uring SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_URING_INCLUDE}>)
+  target_link_libraries(tigon_uring INTERFACE ${TIGON_URING_LIBRARY})
+  target_compile_definitions(tigon_uring INTERFACE $<BUILD_INTERFACE:TIGON_WITH_URING>)
+endif()
+
 # CUDA: AUTO takes it when nvcc is there.
 set(TIGON_WITH_CUDA OFF)
 if(NOT TIGON_CUDA STREQUAL "OFF")
@@ -53,4 +66,4 @@ if(NOT TIGON_CUDA STREQUAL "OFF")
     message(FATAL_ERROR "TIGON_CUDA=ON, but no CUDA compiler was found. Put nvcc on PATH, or use -DTIGON_CUDA=OFF.")
   endif()
 endif()
-message(STATUS "Tigon: CUDA backend ${TIGON_WITH_CUDA}, Highway ${TIGON_HWY_LIBRARY}, oneDNN ${TIGON_DNNL_LIBRARY}")
+message(STATUS "Tigon: CUDA backend ${TIGON_WITH_CUDA}, Highway ${TIGON_HWY_LIBRARY}, oneDNN ${TIGON_DNNL_LIBRARY}, io_uring ${TIGON_WITH_URING}")
