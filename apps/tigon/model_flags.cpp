@@ -163,12 +163,18 @@ std::string space_table(std::string_view title, const ByClass& by_class, int64_t
 
 }  // namespace
 
+std::string homes_text(const TrainConfig& train) {
+  std::string text;
+  if (train.memory.homes.any_away()) text += ", offload " + to_string(train.memory.homes);
+  if (train.accumulate > 1 && train.memory.order == Order::layers) text += ", by layers";
+  return text;
+}
+
 std::string plan_table(const MemoryPlan& plan) {
   const bool away = plan.pinned_bytes() > 0;
   std::string text = space_table(away ? "device" : "memory", plan.peak_by_class(), plan.total_bytes());
   if (away) text += "\n" + space_table("host, pinned", plan.pinned.ledger.peak_by_class(), plan.pinned_bytes());
-  if (plan.host_bytes() > 0)
-    text += "\n" + space_table("host", plan.host.ledger.peak_by_class(), plan.host_bytes());
+  if (plan.host_bytes() > 0) text += "\n" + space_table("host", plan.host.ledger.peak_by_class(), plan.host_bytes());
   return text;
 }
 

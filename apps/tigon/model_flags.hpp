@@ -28,6 +28,8 @@ CLI::Option* add_word(CLI::App& command, const std::string& name, const std::str
 int64_t bytes_from_string(const std::string& text);
 
 // The plan as a table by class.
+// ", offload all, by layers", as far as it is not the usual.
+std::string homes_text(const TrainConfig& train);
 std::string plan_table(const MemoryPlan& plan);
 
 }  // namespace tigon::app

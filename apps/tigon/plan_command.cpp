@@ -107,10 +107,10 @@ void run(const Flags& flags) {
   fmt::print("{} {}: {:.1f} M parameters, {} layers, hidden {}, {} + {} heads of {}, vocabulary {}\n",
              flags.model.model, to_string(model.family), static_cast<double>(count) * 1e-6, model.layers, model.hidden,
              model.heads, model.kv_heads, model.head_dim, model.vocab);
-  fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens, {}\n\n", train.batch, train.seq,
+  fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens{}, {}\n\n", train.batch, train.seq,
              train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "", train.precision.name,
              recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
-             to_string(flags.model.train.device));
+             homes_text(train), to_string(flags.model.train.device));
   fmt::print("{}", plan_table(plan));
   fmt::print("\nAlive at the peak, all layers together:\n");
   int shown = 0;

@@ -21,12 +21,13 @@ constexpr std::array<std::pair<std::string_view, Home Homes::*>, 4> kKinds = {{{
                                                                                {"checkpoints", &Homes::layer_inputs}}};
 
 [[noreturn]] void refuse(std::string_view what, std::string_view got) {
-  throw Error(ErrorCode::invalid_argument,
-              {.where = "--offload",
-               .what = std::string(what),
-               .expected = "none, optimizer, all, all+checkpoints, or some of weights=host, gradients=host, states=host, "
-                           "checkpoints=host",
-               .got = "'" + std::string(got) + "'"});
+  throw Error(
+      ErrorCode::invalid_argument,
+      {.where = "--offload",
+       .what = std::string(what),
+       .expected = "none, optimizer, all, all+checkpoints, or some of weights=host, gradients=host, states=host, "
+                   "checkpoints=host",
+       .got = "'" + std::string(got) + "'"});
 }
 
 Home home_from_string(std::string_view text) {

@@ -219,6 +219,16 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     suggest(precision("bf16"), "--precision bf16", "16-bit weights, gradients and activations, f32 master copy");
   }
   suggest(precision("bf16-sr"), "--precision bf16-sr", "8 bytes a parameter: bf16 states with stochastic rounding");
+  const auto offload = [&](const char* what, const char* why) {
+    TrainConfig changed = train;
+    changed.memory.homes = homes_from_string(what);
+    suggest(changed, std::string("--offload ") + what, why);
+  };
+  if (train.device.kind == DeviceKind::cuda && !train.memory.homes.any_away()) {
+    offload("optimizer", "states and gradients on the host, whose cores update behind the next forward");
+    offload("all", "weights too: they come twice a step, which large batches hide");
+    offload("all+checkpoints", "each layer's input as well");
+  }
   TrainConfig tiled = train;
   tiled.memory.mlp_tile = std::min<int64_t>(2048, train.tokens());
   tiled.memory.recompute = nameable(train.memory.recompute, true);

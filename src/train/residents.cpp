@@ -29,10 +29,10 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
       trained.gradient = {spaces.pinned, p.name + ".grad", precision.grad, p.sizes, MemoryClass::gradients};
     }
     const auto keep = [&](const char* name, DType dtype, bool copies_weight) {
-      trained.states.push_back({name,
-                                copies_weight,
-                                {host_updates ? spaces.host : ctx, p.name + "." + name, dtype, p.sizes,
-                                 MemoryClass::states}});
+      trained.states.push_back(
+          {name,
+           copies_weight,
+           {host_updates ? spaces.host : ctx, p.name + "." + name, dtype, p.sizes, MemoryClass::states}});
     };
     if (precision.master) keep("master", *precision.master, true);
     keep("m", precision.m, false);

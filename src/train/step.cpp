@@ -136,8 +136,8 @@ OwnedTensor Step::embed(const Context& ctx, const WeightLease& weights, const St
 
 OwnedTensor Step::sum(const Context& ctx, int64_t layer, Stream stream) const {
   const Scope scope(ctx, "sum");
-  OwnedTensor x(ctx, "layers." + std::to_string(layer) + ".x", stream.out.view.dtype,
-                {train_.tokens(), model_.hidden}, MemoryClass::layer_inputs);
+  OwnedTensor x(ctx, "layers." + std::to_string(layer) + ".x", stream.out.view.dtype, {train_.tokens(), model_.hidden},
+                MemoryClass::layer_inputs);
   ops::binary(ctx, {.op = ops::BinaryOp::add, .a = stream.out, .b = stream.mid, .y = x});
   return x;
 }
@@ -237,8 +237,8 @@ void Step::evaluate(const Context& ctx, WeightSource& weights, const StepBuffers
     const int next = layer + 1 < model_.layers ? parameters_.block_part(layer + 1) : parameters_.head_part();
     const WeightLease lease = weights.acquire(ctx, parameters_.block_part(layer), next);
     const BlockTensors weight = lease.block(parameters_.blocks[static_cast<size_t>(layer)]);
-    stream = block_.forward(run_of(ctx, layer, weight, values[static_cast<size_t>(layer % 2)]), std::move(stream),
-                            false);
+    stream =
+        block_.forward(run_of(ctx, layer, weight, values[static_cast<size_t>(layer % 2)]), std::move(stream), false);
   }
   const WeightLease end = weights.acquire(ctx, parameters_.end_part());
   const WeightLease head =

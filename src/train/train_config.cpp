@@ -120,12 +120,13 @@ double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
 // Which mixtures there are so far.
 static void check_homes(const Homes& homes) {
   if (homes.states == homes.gradients && (homes.weights == Home::device || homes.states == Home::host)) return;
-  throw Error(ErrorCode::unsupported,
-              {.where = "--offload",
-               .what = "states on the host are updated there, with gradients there, and weights on the host by them alone",
-               .expected = "states and gradients in one home, and weights on the host only with them",
-               .got = to_string(homes),
-               .fix = "Use optimizer, all or all+checkpoints."});
+  throw Error(
+      ErrorCode::unsupported,
+      {.where = "--offload",
+       .what = "states on the host are updated there, with gradients there, and weights on the host by them alone",
+       .expected = "states and gradients in one home, and weights on the host only with them",
+       .got = to_string(homes),
+       .fix = "Use optimizer, all or all+checkpoints."});
 }
 
 void check_train_config(const TrainConfig& train, const ModelConfig& model) {

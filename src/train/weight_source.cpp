@@ -20,7 +20,8 @@ WeightLease ResidentWeights::acquire(const Context& ctx, int part, int) {
   if (updates_) updates_->hold(ctx, part);
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   std::vector<Tensor> weights;
-  for (int i = p.begin; i < p.end; ++i) weights.push_back(residents_.parameters[static_cast<size_t>(i)].device_weight());
+  for (int i = p.begin; i < p.end; ++i)
+    weights.push_back(residents_.parameters[static_cast<size_t>(i)].device_weight());
   return {this, p, std::move(weights)};
 }
 

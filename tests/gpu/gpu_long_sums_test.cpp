@@ -29,10 +29,10 @@ void check(DType dtype, int64_t terms, int64_t rows) {
   const OwnedTensor dy = make({rows, terms}), weight = make({terms, kColumns}), dx = make({rows, kColumns});
   const RandomStream random{.seed = 4, .tensor = 0};
   std::vector<T> of_weight(static_cast<size_t>(terms * kColumns));
-  for (size_t i = 0; i < of_weight.size(); ++i) of_weight[i] = T(static_cast<float>(random.bits(i) % 255) - 127.0f);
+  for (size_t i = 0; i < of_weight.size(); ++i) of_weight[i] = T(static_cast<float>(i * 2654435761u % 255) - 127.0f);
   device_copy(ctx, weight.view.data, of_weight.data(), weight.view.bytes());
   // The last terms, and some from everywhere.
-  for (int64_t round = 0; round < 4; ++round) {
+  for (int64_t round = 0; round < 3; ++round) {
     std::vector<T> of_dy(static_cast<size_t>(rows * terms), T(0.0f)), result(static_cast<size_t>(rows * kColumns));
     std::vector<int64_t> at;
     for (int64_t row = 0; row < rows; ++row) {
@@ -58,10 +58,11 @@ void check(DType dtype, int64_t terms, int64_t rows) {
 }
 
 TEST_F(GpuLongSums, LoseNoTerm) {
-  for (const int64_t terms : {65536, 128256, 131072, 131080, 151936, 200064, 255992, 256000, 262144, 300032}) {
-    for (const int64_t rows : {1, 2, 8, 16, 70}) {
+  for (const int64_t terms : {128256, 131072, 151936, 255992, 256000, 300032}) {
+    for (const int64_t rows : {1, 2, 16, 70}) {
       check<bf16>(DType::bf16, terms, rows);
       check<f16>(DType::f16, terms, rows);
+      check<float>(DType::f32, terms, rows);
     }
   }
 }

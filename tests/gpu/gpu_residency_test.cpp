@@ -1,4 +1,5 @@
-// On a GPU too, where bytes live changes no bit: copies beside kernels, updates by the host's cores, steps queued ahead.
+// On a GPU too, where bytes live changes no bit: copies beside kernels, updates by the host's cores, steps queued
+// ahead.
 #include <gtest/gtest.h>
 
 #include "gpu/gpu_run.hpp"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -32,6 +33,12 @@ std::vector<bench::OpTable> row_tables() {
 
 class GpuShiftedRows : public GpuTest {
  protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    (void)setenv("TIGON_SHIFTED_ROWS", "on", 1);
+  }
+  void TearDown() override { (void)unsetenv("TIGON_SHIFTED_ROWS"); }
+
   static void check(bench::OpCase c, Layouts layouts = kEveryLayout) {
     c.arithmetic_tolerance = std::max(c.arithmetic_tolerance, 32.0);
     for (const DType dtype : kTypes) {

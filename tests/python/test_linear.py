@@ -28,7 +28,7 @@ def leaves(device, dtype, tokens=(2, 5), inputs=24, outputs=40):
 
 
 def test_large_products_are_the_packages(large, device):
-    node = tigon.ops.linear(*leaves(device, torch.bfloat16)).grad_fn.name()
+    node = type(tigon.ops.linear(*leaves(device, torch.bfloat16)).grad_fn).__name__
     assert ("tigon_linear" in node) == large
 
 

@@ -12,8 +12,8 @@
 #include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
-#include "train/small_model.hpp"
 #include "train/residency/residency.hpp"
+#include "train/small_model.hpp"
 #include "train/step.hpp"
 
 namespace tigon::test {

@@ -26,7 +26,7 @@ struct Sequence {
 
 // Every byte of a run, before the first step: what stays, and behind it the region of the phases.
 struct MemoryPlan {
-  TrainConfig train;  // what it is the plan of: as it was asked for, with the loss's chunk settled
+  TrainConfig train;   // what it is the plan of: as it was asked for, with the loss's chunk settled
   Sequence residents;  // on the device
   // What has its home on the host: what copies move, at exactly its size, and the optimizer's states, which stay.
   Sequence pinned;

@@ -121,9 +121,8 @@ void global_norm(const Context& ctx, const ops::GlobalNorm& args) {
   }
   flush();
   if (!args.norm) return;
-  norm_sum_kernel<<<1, kSumThreads, 0, stream_of(ctx)>>>(partials, pieces, args.scale, args.max_norm,
-                                                         args.norm.as<float>(),
-                                                         args.clip ? args.clip.as<float>() : nullptr);
+  norm_sum_kernel<<<1, kSumThreads, 0, stream_of(ctx)>>>(
+      partials, pieces, args.scale, args.max_norm, args.norm.as<float>(), args.clip ? args.clip.as<float>() : nullptr);
   check_launch("global_norm");
 }
 

@@ -15,8 +15,8 @@ std::vector<Lane::Copy> HostUpdate::copies_to_device(int part) const {
   return copies;
 }
 
-void HostUpdate::part(const Context& compute, int part, const Moment& gradient, const Moment& scale,
-                      bool scaled, const UpdateArgs& args) {
+void HostUpdate::part(const Context& compute, int part, const Moment& gradient, const Moment& scale, bool scaled,
+                      const UpdateArgs& args) {
   if (compute.measuring()) return;
   if (!worker_) worker_.emplace();
   Moment& updated = updated_[static_cast<size_t>(part)];

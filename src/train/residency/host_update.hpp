@@ -11,8 +11,8 @@ class HostUpdate {
  public:
   HostUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents, Lane& up);
 
-  // One part, when its gradient is at home and, if it is `scaled`, the clipping factor is known. Then the new weights go
-  // to the device, where they stay there.
+  // One part, when its gradient is at home and, if it is `scaled`, the clipping factor is known. Then the new weights
+  // go to the device, where they stay there.
   void part(const Context& compute, int part, const Moment& gradient, const Moment& scale, bool scaled,
             const UpdateArgs& args);
 

@@ -7,8 +7,8 @@
 
 namespace tigon {
 
-// Memory that a copy still reads or writes. It goes back when whoever computes has joined the copy; where an error comes
-// first, the host waits for it.
+// Memory that a copy still reads or writes. It goes back when whoever computes has joined the copy; where an error
+// comes first, the host waits for it.
 class InFlight {
  public:
   InFlight() = default;

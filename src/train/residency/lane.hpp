@@ -7,8 +7,8 @@
 
 namespace tigon {
 
-// Copies in one direction, in order, beside what computes. A thread carries them out, on a GPU by a stream of its own. It
-// starts nothing before the first copy, so that a planner may have one on any machine.
+// Copies in one direction, in order, beside what computes. A thread carries them out, on a GPU by a stream of its own.
+// It starts nothing before the first copy, so that a planner may have one on any machine.
 class Lane {
  public:
   explicit Lane(Device device) : device_(device) {}

@@ -98,9 +98,10 @@ std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle,
   const Preference preference(made);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(key.workspace));
   // Partial sums meet in the workspace in f32 and in order: the other schemes round them or let them race.
-  // Very long sums are not cut at all: cuBLASLt 13.1 leaves out the last terms of some (seen with 255992 and 256000).
-  const uint32_t reduction = key.k > kLongestCutSum ? CUBLASLT_REDUCTION_SCHEME_NONE
-                                                    : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  // Very long sums of 16-bit products are not cut at all: cuBLASLt 13.1 leaves out the last terms of some (seen with
+  // 255992 and 256000, and up to 16 rows). f32 loses none, and needs the pieces: one sum of so many is too inexact.
+  const bool cut = key.k <= kLongestCutSum || key.in_type == CUDA_R_32F;
+  const uint32_t reduction = cut ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
