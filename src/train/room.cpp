@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <system_error>
@@ -38,6 +40,22 @@ void check_room(const std::vector<RoomNeed>& needs) {
                  .got = human_bytes(static_cast<int64_t>(space.available)),
                  .fix = "Make room, choose another folder, or lower --keep: a checkpoint is written "
                         "before the oldest one goes, so there is one more for a moment."});
+  }
+}
+
+void check_host_memory(int64_t bytes) {
+  std::ifstream numbers("/proc/meminfo");
+  for (std::string line; std::getline(numbers, line);) {
+    if (!line.starts_with("MemAvailable:")) continue;
+    const int64_t available = std::strtoll(line.c_str() + 13, nullptr, 10) * 1024;
+    if (bytes <= available) return;
+    throw Error(ErrorCode::out_of_memory,
+                {.where = "--offload",
+                 .what = "the host has too little memory for what has its home there",
+                 .expected = human_bytes(bytes),
+                 .got = human_bytes(available) + " to spare",
+                 .fix = "Keep less there: --precision bf16-sr halves the states, and 'tigon plan' shows what takes how "
+                        "much."});
   }
 }
 

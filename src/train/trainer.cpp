@@ -11,6 +11,7 @@
 #include "train/checkpoint.hpp"
 #include "train/device_block.hpp"
 #include "train/residency/residency.hpp"
+#include "train/room.hpp"
 #include "train/stage_counter.hpp"
 #include "train/step.hpp"
 #include "train/weights_io.hpp"
@@ -29,6 +30,12 @@ struct Queue {
   void* get() const { return stream ? stream->get() : nullptr; }
   std::optional<DeviceStream> stream;
 };
+
+// `bytes`, if the host has room for all of `sum`.
+int64_t with_room(int64_t sum, int64_t bytes) {
+  if (sum > 0) check_host_memory(sum);
+  return bytes;
+}
 
 // Whether forward and backward are recorded once and then launched whole: the device does not wait for the host, which
 // matters where kernels are short.
@@ -49,7 +56,7 @@ struct Trainer::Impl {
         plan(plan_memory(model, parameters, train_config)),
         train(plan.train),
         memory(train.device, plan.total_bytes()),
-        pinned_memory(plan.pinned_bytes()),
+        pinned_memory(with_room(plan.pinned_bytes() + plan.host_bytes(), plan.pinned_bytes())),
         host_memory(plan.host_bytes()),
         compute(train.device),
         transfer(train.device),

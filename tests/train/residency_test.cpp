@@ -5,6 +5,7 @@
 
 #include "ops/expect_error.hpp"
 #include "tigon/storage/files.hpp"
+#include "train/room.hpp"
 #include "train/small_model.hpp"
 
 namespace tigon::test {
@@ -193,6 +194,12 @@ TEST(Residency, WhatLeavesTheDeviceIsNotInItsPlan) {
   EXPECT_EQ(of(plan.pinned, MemoryClass::gradients), of(plan.pinned, MemoryClass::weights));
   EXPECT_GT(of(plan.pinned, MemoryClass::layer_inputs), 0);
   EXPECT_LT(plan.total_bytes(), resident.total_bytes());
+}
+
+// An error, and not the end of the process when the memory is used.
+TEST(Residency, AHostWithTooLittleMemorySaysSo) {
+  check_host_memory(1);
+  expect_error([] { check_host_memory(int64_t{1} << 50); }, ErrorCode::out_of_memory, "to spare");
 }
 
 TEST(Residency, MixturesThatDoNotExistAreRefused) {

@@ -67,17 +67,62 @@ void copy_param(const float* values, const Tensor& t, int64_t begin, int64_t n) 
   });
 }
 
+// The factors of an update in every lane, and the update itself.
+struct AdamwLanes {
+  explicit AdamwLanes(const AdamwFactors& f)
+      : grad_scale(set(f.grad_scale)),
+        beta1(set(f.beta1)),
+        beta2(set(f.beta2)),
+        one_minus_beta1(set(f.one_minus_beta1)),
+        one_minus_beta2(set(f.one_minus_beta2)),
+        root_correction2(set(f.root_correction2)),
+        eps(set(f.eps)),
+        step_size(set(f.step_size)),
+        decay(set(f.decay)) {}
+
+  TIGON_SIMD void update(V grad, V& param, V& m, V& v) const {
+    const V g = hn::Mul(grad, grad_scale);
+    m = hn::MulAdd(beta1, m, hn::Mul(one_minus_beta1, g));
+    v = hn::MulAdd(beta2, v, hn::Mul(hn::Mul(one_minus_beta2, g), g));
+    const V denominator = hn::MulAdd(hn::Sqrt(v), root_correction2, eps);
+    param = hn::Sub(param, hn::MulAdd(step_size, hn::Div(m, denominator), hn::Mul(decay, param)));
+  }
+
+  V grad_scale, beta1, beta2, one_minus_beta1, one_minus_beta2, root_correction2, eps, step_size, decay;
+};
+
+// Where all is bf16 and rounded by chance, as under bf16-sr: no buffers but that of the random words.
+void AdamwHalves(const ops::Adamw& args, const AdamwFactors& factors, bool, int64_t begin, int64_t end) {
+  HWY_ALIGN uint32_t words_buffer[random_buffer(kPiece) + HWY_MAX_BYTES / 4];
+  const D32 d32;
+  const AdamwLanes lanes(factors);
+  const auto low_half = hn::Set(d32, 0xffffu), of_v = hn::Set(d32, ops::kBitsOfV);
+  const RandomStream stream{.seed = args.seed, .step = static_cast<uint32_t>(args.step), .tensor = args.tensor_id};
+  for (int64_t first = begin; first < end; first += kPiece) {
+    const int64_t n = std::min(kPiece, end - first);
+    const auto at = [first](const Tensor& t) { return t.as<bf16>() + first; };
+    bf16 *const params = at(args.param), *const ms = at(args.m), *const vs = at(args.v);
+    const bf16* const grads = at(args.grad);
+    const uint32_t* words = random_words(stream, static_cast<uint64_t>(args.first_element + first), n, words_buffer);
+    for_row(n, [&](int64_t j, auto part) HWY_ATTR {
+      // The buffer of words is longer than n, so a whole vector may be read.
+      const Bits word = hn::LoadU(d32, words + j);
+      V param = load(params + j, part), m = load(ms + j, part), v = load(vs + j, part);
+      lanes.update(load(grads + j, part), param, m, v);
+      store(stochastic_bf16(param, hn::And(word, low_half)), params + j, part);
+      store(stochastic_bf16(m, hn::ShiftRight<16>(word)), ms + j, part);
+      store(stochastic_bf16(v, hn::ShiftRight<16>(hn::Mul(word, of_v))), vs + j, part);
+    });
+  }
+}
+
 void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool stream_copy, int64_t begin, int64_t end) {
   HWY_ALIGN float param_buffer[kPiece];
   HWY_ALIGN float grad_buffer[kPiece];
   HWY_ALIGN float m_buffer[kPiece];
   HWY_ALIGN float v_buffer[kPiece];
   HWY_ALIGN uint32_t words_buffer[random_buffer(kPiece) + HWY_MAX_BYTES / 4];
-  const V grad_scale = set(factors.grad_scale);
-  const V beta1 = set(factors.beta1), beta2 = set(factors.beta2);
-  const V one_minus_beta1 = set(factors.one_minus_beta1), one_minus_beta2 = set(factors.one_minus_beta2);
-  const V root_correction2 = set(factors.root_correction2), eps = set(factors.eps);
-  const V step_size = set(factors.step_size), decay = set(factors.decay);
+  const AdamwLanes lanes(factors);
   const bool stochastic = args.rounding == ops::Rounding::stochastic;
   const RandomStream stream{.seed = args.seed, .step = static_cast<uint32_t>(args.step), .tensor = args.tensor_id};
 
@@ -88,13 +133,9 @@ void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool strea
     float* const m = read_piece(args.m, first, 1, n, m_buffer);
     float* const v = read_piece(args.v, first, 1, n, v_buffer);
     for_row(n, [&](int64_t j, auto part) HWY_ATTR {
-      const V g = hn::Mul(load(grad + j, part), grad_scale);
-      const V new_m = hn::MulAdd(beta1, load(m + j, part), hn::Mul(one_minus_beta1, g));
-      const V new_v = hn::MulAdd(beta2, load(v + j, part), hn::Mul(hn::Mul(one_minus_beta2, g), g));
-      const V denominator = hn::MulAdd(hn::Sqrt(new_v), root_correction2, eps);
-      const V old = load(param + j, part);
-      const V update = hn::MulAdd(step_size, hn::Div(new_m, denominator), hn::Mul(decay, old));
-      store(hn::Sub(old, update), param + j, part);
+      V new_param = load(param + j, part), new_m = load(m + j, part), new_v = load(v + j, part);
+      lanes.update(load(grad + j, part), new_param, new_m, new_v);
+      store(new_param, param + j, part);
       store(new_m, m + j, part);
       store(new_v, v + j, part);
     });
@@ -129,6 +170,7 @@ HWY_AFTER_NAMESPACE();
 namespace tigon::cpu {
 
 HWY_EXPORT(AdamwPieces);
+HWY_EXPORT(AdamwHalves);
 
 void adamw(const Context& ctx, const ops::Adamw& args) {
   if (ctx.measuring()) return;
@@ -150,7 +192,13 @@ void adamw(const Context& ctx, const ops::Adamw& args) {
   const int64_t n = args.param.sizes[0];
   const bool stream_copy = args.param_copy && larger_than_cache(args.param_copy.bytes()) &&
                            reinterpret_cast<uintptr_t>(args.param_copy.data) % 64 == 0;
-  const auto run = HWY_DYNAMIC_DISPATCH(AdamwPieces);
+  const auto halves = [&] {
+    for (const Tensor* t : {&args.param, &args.grad, &args.m, &args.v}) {
+      if (t->dtype != DType::bf16) return false;
+    }
+    return args.rounding == ops::Rounding::stochastic && !args.param_copy;
+  };
+  const auto run = halves() ? HWY_DYNAMIC_DISPATCH(AdamwHalves) : HWY_DYNAMIC_DISPATCH(AdamwPieces);
   parallel_tasks(ctx, (n + kBlock - 1) / kBlock, [&](int64_t block) {
     run(args, factors, stream_copy, block * kBlock, std::min(n, (block + 1) * kBlock));
   });

@@ -1,0 +1,121 @@
+// Workers, lanes and moments: order, waiting, and where a failure is heard of.
+#include "train/residency/lane.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+
+#include "tigon/memory/arena.hpp"
+#include "train/residency/in_flight.hpp"
+
+namespace tigon::test {
+namespace {
+
+void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+TEST(Worker, RunsTasksInOrderAndEndsThemAll) {
+  std::vector<int> order;
+  Moment middle;
+  {
+    Worker worker;
+    for (int i = 0; i < 100; ++i) {
+      const Moment moment = worker.add([&order, i] {
+        if (i == 0) nap();
+        order.push_back(i);
+      });
+      if (i == 50) middle = moment;
+    }
+    middle.wait();
+    EXPECT_GE(order.size(), 51U);
+  }
+  std::vector<int> expected(100);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(order, expected);
+}
+
+TEST(Worker, AFailureIsHeardByWhoeverWaits) {
+  Worker worker;
+  const Moment failed = worker.add([] {
+    nap();
+    throw std::runtime_error("a broken disk");
+  });
+  failed.check();  // nothing is known yet
+  const Moment next = worker.add([] {});
+  EXPECT_THROW(failed.wait(), std::runtime_error);
+  EXPECT_THROW(failed.check(), std::runtime_error);
+  EXPECT_THROW(failed.hold({}), std::runtime_error);
+  next.wait();  // the others go on
+}
+
+TEST(Moment, WithoutATaskHasHappened) {
+  const Moment moment;
+  moment.wait();
+  moment.check();
+  moment.hold({});
+}
+
+struct Tensors {
+  std::vector<float> from = std::vector<float>(1000, 1.0f), to = std::vector<float>(1000, 0.0f);
+  Lane::Copy copy() {
+    return {.to = Tensor::contiguous(to.data(), DType::f32, {1000}),
+            .from = Tensor::contiguous(from.data(), DType::f32, {1000})};
+  }
+};
+
+TEST(Lane, CopiesAfterWhatItIsToldToWaitFor) {
+  Worker worker;
+  Lane lane({});
+  Tensors t;
+  const Moment written = worker.add([&] {
+    nap();
+    t.from.assign(1000, 2.0f);
+  });
+  const Lane::Copy copy = t.copy();
+  lane.copy({}, {&copy, 1}, written).wait();
+  EXPECT_EQ(t.to, t.from);
+  EXPECT_EQ(t.to[999], 2.0f);
+}
+
+TEST(Lane, WhatItWaitsForInVainIsNotCopied) {
+  Worker worker;
+  Lane lane({});
+  Tensors t;
+  const Lane::Copy copy = t.copy();
+  const Moment moment = lane.copy({}, {&copy, 1}, worker.add([] { throw std::runtime_error("no update"); }));
+  EXPECT_THROW(moment.wait(), std::runtime_error);
+  EXPECT_EQ(t.to[0], 0.0f);
+}
+
+TEST(Lane, MovesNothingInMeasureMode) {
+  Ledger ledger;
+  MeasureArena arena(ledger);
+  Lane lane({});
+  Tensors t;
+  const Lane::Copy copy = t.copy();
+  lane.copy({.memory = &arena}, {&copy, 1}).wait();
+  EXPECT_EQ(t.to[0], 0.0f);
+}
+
+// Where an error comes before a copy is joined, its memory does not go back too soon.
+TEST(InFlight, WaitsForTheCopyBeforeItLetsGo) {
+  Worker worker;
+  HeapArena heap;
+  bool copied = false;
+  {
+    std::vector<OwnedTensor> tensors;
+    tensors.emplace_back(Context{.memory = &heap}, "tensor", DType::f32, std::initializer_list<int64_t>{8},
+                         MemoryClass::other);
+    float* const data = tensors.back().view.as<float>();
+    const InFlight flying(std::move(tensors), worker.add([&copied, data] {
+      nap();
+      data[0] = 1.0f;
+      copied = true;
+    }));
+  }
+  EXPECT_TRUE(copied);
+}
+
+}  // namespace
+}  // namespace tigon::test
