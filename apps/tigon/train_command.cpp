@@ -114,6 +114,14 @@ int run(const TrainFlags& flags) {
   show("{} planned, {} used", human_bytes(result.planned_bytes), human_bytes(result.used_bytes));
   if (const int64_t held = peak_resident_bytes(); held > 0) show("; the process held {} at most", human_bytes(held));
   show("\n");
+  if (const Traffic& t = result.traffic; result.trained > 0 && t.up_bytes + t.down_bytes > 0) {
+    show("a step moved {} to the device and {} back", human_bytes(t.up_bytes / result.trained),
+         human_bytes(t.down_bytes / result.trained));
+    if (t.update_seconds > 0) {
+      show("; its update took {:.0f} ms of the host", 1e3 * t.update_seconds / static_cast<double>(result.trained));
+    }
+    show("\n");
+  }
   if (train.device.kind != DeviceKind::cpu) {
     show("beyond the plan the GPU holds {}: its context, libraries, other processes\n",
          human_bytes(result.beyond_plan_bytes));

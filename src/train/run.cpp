@@ -99,6 +99,7 @@ class Run {
     result_.trained = collected_;
     result_.planned_bytes = trainer_.plan().total_bytes();
     result_.used_bytes = trainer_.used_bytes();
+    result_.traffic = trainer_.traffic();
     if (timed_tokens_ > 0) result_.tokens_per_second = static_cast<double>(timed_tokens_) / timed_seconds_;
     write_end(log);
     return result_;
@@ -408,6 +409,11 @@ class Run {
     json.set("step", result_.steps);
     json.set("planned_bytes", result_.planned_bytes);
     json.set("used_bytes", result_.used_bytes);
+    if (trainer_.config().memory.homes.any_away()) {
+      json.set("bytes_to_device", result_.traffic.up_bytes);
+      json.set("bytes_to_host", result_.traffic.down_bytes);
+      json.set("host_update_seconds", result_.traffic.update_seconds);
+    }
     const Device device = trainer_.config().device;
     if (device.kind != DeviceKind::cpu) {
       result_.beyond_plan_bytes = device_bytes_in_use(device) - result_.planned_bytes;

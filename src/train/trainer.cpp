@@ -165,6 +165,7 @@ int64_t Trainer::pending() const noexcept { return static_cast<int64_t>(impl_->p
 int64_t Trainer::step() const noexcept { return impl_->steps_submitted; }
 int64_t Trainer::skipped() const noexcept { return impl_->loss_scale.skipped(); }
 const StageRuns& Trainer::stage_runs() const noexcept { return impl_->stages.runs(); }
+Traffic Trainer::traffic() const noexcept { return impl_->residency.traffic(); }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
 void Trainer::save_next_gradients(const fs::path& file) {
   if (impl_->train.memory.update_early) {

@@ -417,7 +417,19 @@ TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
   EXPECT_TRUE(now.starts_with(whole + R"({"step":2,"loss":)")) << now;
 }
 
-// Killed again and again at any moment, and each time resumed: the end is that of a run that nobody disturbed.
+TEST(TrainCli, OffloadTellsWhatItMoves) {
+  const std::string run = "--model llama-bytes-1m --batch 1 --seq 8 --recompute block --accumulate 2 --order layers ";
+  expect(tigon("plan " + run + "--offload all+checkpoints"), 0,
+         {"offload all+checkpoints, by layers", "device ", "host, pinned", "host  "});
+  expect(tigon("train --steps 2 --no-gemm-ceiling " + run + "--offload all"), 0,
+         {"a step moved", "to the device", "its update took", "of the host"});
+  expect(tigon("plan --offload weights=host"), 1, {"--offload", "Use optimizer, all or all+checkpoints"});
+  expect(tigon("plan --offload weights=moon"), 2, {"there is no such home", "moon"});
+  expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});
+}
+
+// Killed again and again at any moment, and each time resumed, in other homes: the end is that of a run that nobody
+// disturbed.
 TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   constexpr int kSteps = 160, kKills = 15;
   const Folder folder;
@@ -440,7 +452,10 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   run_to_end(arguments_for(calm));
   int hit = 0;
   for (int i = 0; i < kKills; ++i) {
-    const pid_t pid = start(arguments_for(killed), output);
+    std::vector<std::string> arguments = arguments_for(killed);
+    const char* const homes[] = {"none", "all+checkpoints", "optimizer", "all"};
+    arguments.insert(arguments.end(), {"--offload", homes[i % 4]});
+    const pid_t pid = start(arguments, output);
     // From before the first step to many steps in, in steps that hit saves as well.
     std::this_thread::sleep_for(std::chrono::milliseconds(15 + 37 * i % 400));
     kill(pid, SIGKILL);

@@ -67,6 +67,7 @@ struct RunResult {
   int64_t planned_bytes = 0, used_bytes = 0;
   // A GPU's memory in use at the end, less the plan: its context, what libraries took, other processes.
   int64_t beyond_plan_bytes = 0;
+  Traffic traffic;  // of all steps of this run
 };
 
 // FLOPs of one step: the products of forward and backward, and attention's, without recompute.

@@ -25,6 +25,13 @@ struct StepReport {
   bool finite = true;    // the loss and the gradient's norm
 };
 
+// What steps and evaluations have moved between the device and the host, and how long the host has updated.
+struct Traffic {
+  int64_t up_bytes = 0;    // to the device
+  int64_t down_bytes = 0;  // to the host
+  double update_seconds = 0;
+};
+
 // A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers
 // of different threads do not know of each other.
 class Trainer {
@@ -81,6 +88,7 @@ class Trainer {
   void save_next_gradients(const std::filesystem::path& file);
   // How often each stage has run forward.
   const StageRuns& stage_runs() const noexcept;
+  Traffic traffic() const noexcept;
 
  private:
   struct Impl;

@@ -1,5 +1,7 @@
 #include "train/residency/host_update.hpp"
 
+#include <chrono>
+
 namespace tigon {
 
 HostUpdate::HostUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents, Lane& up)
@@ -23,6 +25,7 @@ void HostUpdate::part(const Context& compute, int part, const Moment& gradient, 
   updated = worker_->add([this, part, gradient, scale, scaled, args] {
     gradient.wait();
     scale.wait();
+    const auto began = std::chrono::steady_clock::now();
     const Context host{.threads = train_.threads};
     const Part& p = parameters_.parts[static_cast<size_t>(part)];
     for (int i = p.begin; i < p.end; ++i) {
@@ -30,6 +33,7 @@ void HostUpdate::part(const Context& compute, int part, const Moment& gradient, 
       update_parameter(host, parameters_, train_, i, trained, trained.gradient,
                        scaled ? residents_.host_clip.view : Tensor{}, args);
     }
+    nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
   });
   const std::vector<Lane::Copy> copies = copies_to_device(part);
   if (!copies.empty()) updated = up_.copy(compute, copies, updated);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+
 #include "train/residency/lane.hpp"
 #include "train/update.hpp"
 
@@ -25,6 +27,8 @@ class HostUpdate {
   void check() const;
   // Waits for all updates.
   void finish() const;
+  // Spent in updates so far, without what they waited for.
+  double seconds() const noexcept { return static_cast<double>(nanoseconds_.load()) * 1e-9; }
   // Copies all weights to the device, where they stay there: after they were read from files.
   void refresh(const Context& compute);
 
@@ -36,6 +40,7 @@ class HostUpdate {
   Residents& residents_;
   Lane& up_;
   std::vector<Moment> updated_;
+  std::atomic<int64_t> nanoseconds_ = 0;
   std::optional<Worker> worker_;  // from the first update on: a planner has none
 };
 

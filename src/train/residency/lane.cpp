@@ -17,6 +17,7 @@ Lane::~Lane() {
 Moment Lane::copy(const Context& compute, std::span<const Copy> copies, const Moment& after) {
   if (compute.measuring()) return {};
   if (!worker_) worker_.emplace();
+  for (const Copy& c : copies) bytes_ += c.to.bytes();
   std::vector<Copy> list(copies.begin(), copies.end());
   if (device_.kind == DeviceKind::cpu) {  // which has computed all that it was asked for
     return worker_->add([after, list = std::move(list)] {

@@ -22,8 +22,11 @@ class Lane {
   };
   // Begins when all that compute.stream holds now has happened, and `after` too. Nothing happens in measure mode.
   Moment copy(const Context& compute, std::span<const Copy> copies, const Moment& after = {});
+  // Of all copies so far, begun or not.
+  int64_t bytes() const noexcept { return bytes_; }
 
  private:
+  int64_t bytes_ = 0;
   Device device_;
   std::optional<DeviceStream> stream_;
   std::optional<Worker> worker_;

@@ -96,6 +96,12 @@ void Residency::finish() const {
   if (host_update_) host_update_->finish();
 }
 
+Traffic Residency::traffic() const noexcept {
+  return {.up_bytes = up_.bytes(),
+          .down_bytes = down_.bytes(),
+          .update_seconds = host_update_ ? host_update_->seconds() : 0.0};
+}
+
 void Residency::refresh(const Context& ctx) {
   if (host_update_) host_update_->refresh(ctx);
 }

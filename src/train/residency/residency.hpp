@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tigon/train/trainer.hpp"
 #include "train/residency/host_gradients.hpp"
 #include "train/residency/layer_inputs.hpp"
 #include "train/residency/streamed_weights.hpp"
@@ -33,6 +34,7 @@ class Residency {
   void check() const;
   // Waits for what updates on the host: then the homes are whole.
   void finish() const;
+  Traffic traffic() const noexcept;
   // Weights at home were written by somebody else.
   void refresh(const Context& ctx);
 
