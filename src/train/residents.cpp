@@ -46,7 +46,9 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   } else if (train.turns()) {
     gradients.take_all(ctx);
   }
-  for (int64_t i = 0; homes.layer_inputs == Home::host && i < (model.layers + 1) * train.micros_at_once(); ++i) {
+  // One micro-batch hands the last layer's output on; several wait with it.
+  const int64_t places = train.micros_at_once() > 1 ? (model.layers + 1) * train.micros_at_once() : model.layers;
+  for (int64_t i = 0; homes.layer_inputs == Home::host && i < places; ++i) {
     layer_inputs.emplace_back(spaces.pinned, "layers." + std::to_string(i / train.micros_at_once()) + ".x",
                               precision.weight, std::initializer_list<int64_t>{train.tokens(), model.hidden},
                               MemoryClass::layer_inputs);

@@ -72,7 +72,8 @@ struct Residents {
   // Where gradients go home: the sums of their squares by pieces, and the clipping factor for the host.
   OwnedTensor norm_pieces;  // [pieces] f64
   OwnedTensor host_clip;    // [1] f32
-  // Homes of the layers' inputs on the host: [(layers + 1)·micro-batches], the last layer's output among them.
+  // Homes of the layers' inputs on the host: of each layer and micro-batch, and where there are several
+  // of these the last layer's output.
   std::vector<OwnedTensor> layer_inputs;
 };
 

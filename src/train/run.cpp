@@ -91,6 +91,7 @@ class Run {
       lap_ = Clock::now();    // what happened in between is not the next step's time
     }
     drain(log);
+    trainer_.finish();
     result_.stopped = stop_ && trainer_.step() < last;
     if (eval_ && !result_.stopped) saving_first(log, [&] { evaluate(log); });  // whoever stops a run waits for it
     write_results();
@@ -201,9 +202,9 @@ class Run {
 
   // Runs last for days, and how much they write is known now.
   void check_disk() const {
-    const auto bytes = trainer_.plan().residents.ledger.peak_by_class();
-    const int64_t weights = bytes[static_cast<size_t>(MemoryClass::weights)];
-    const int64_t state = weights + bytes[static_cast<size_t>(MemoryClass::states)];
+    const Precision& precision = trainer_.config().precision;
+    const int64_t parameters = trainer_.parameters().elements(), weights = parameters * size_of(precision.weight);
+    const int64_t state = parameters * (precision.bytes_per_parameter() - size_of(precision.grad));
     const int64_t first = trainer_.step(), last = trainer_.config().steps, every = options_.save_every;
     std::vector<RoomNeed> needs;
     if (!options_.checkpoints.empty() && last > first) {

@@ -68,10 +68,10 @@ void Step::forward_backward(const Context& ctx, WeightSource& weights, GradientS
   }
 
   {
-    const WeightLease end = weights.acquire(ctx, parameters_.end_part());
-    const WeightLease head = parameters_.head_part() == parameters_.end_part()
-                                 ? end.again()
-                                 : weights.acquire(ctx, parameters_.head_part(), parameters_.block_part(layers - 1));
+    const int last = parameters_.block_part(layers - 1);
+    const bool own_head = parameters_.head_part() == parameters_.end_part();
+    const WeightLease end = weights.acquire(ctx, parameters_.end_part(), own_head ? last : -1);
+    const WeightLease head = own_head ? end.again() : weights.acquire(ctx, parameters_.head_part(), last);
     for (int64_t micro = 0; micro < micros; ++micro) {
       OwnedTensor x = alone ? OwnedTensor() : inputs.take(ctx, layers, micro);
       if (micro + 1 < micros) inputs.prefetch(ctx, layers, micro + 1);
@@ -80,6 +80,7 @@ void Step::forward_backward(const Context& ctx, WeightSource& weights, GradientS
     }
   }
   gradients.complete(ctx, parameters_.end_part());
+  inputs.finish(ctx);
 
   for (int64_t layer = layers; layer-- > 0;) {
     const Scope scope(ctx, "layers", layer);

@@ -149,11 +149,13 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("loss scale's window", static_cast<double>(scale.window), 1, 1e12);
   check_range("loss scale's hysteresis", static_cast<double>(scale.hysteresis), 1, 1e12);
   check_ignore_index(train.ignore_index);
-  if (train.memory.update_early && (train.clip != 0 || train.accumulate > 1 || train.precision.loss_scale.dynamic)) {
+  const bool device_updates = train.memory.homes.states == Home::device;  // the host sees to it itself
+  if (train.memory.update_early && device_updates &&
+      (train.clip != 0 || train.accumulate > 1 || scale.dynamic || scale.initial != 1)) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = "early updates",
                  .what = "an update in the middle of backward cannot wait for the whole gradient",
-                 .expected = "no clipping, one micro-batch, and no dynamic loss scale",
+                 .expected = "no clipping, one micro-batch, and no loss scale",
                  .fix = "Add --clip 0 --accumulate 1, and use another precision than fp16."});
   }
   check_stages(train.memory);

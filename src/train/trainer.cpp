@@ -44,7 +44,7 @@ bool records(const TrainConfig& train) {
   if (wanted != nullptr && std::string_view(wanted) == "off") return false;
   // Early updates change from step to step, and a graph of copies or of all micro-batches would be large.
   return train.device.kind == DeviceKind::cuda && !train.memory.update_early && !train.memory.homes.any_away() &&
-         train.memory.order == Order::batches;
+         train.micros_at_once() == 1;
 }
 
 }  // namespace
@@ -136,6 +136,7 @@ struct Trainer::Impl {
   bool warm = false;                                     // a step has run, so that libraries have made their choices
   std::array<std::unique_ptr<DeviceGraph>, 2> recorded;  // forward and backward of a micro-batch
   LossScale loss_scale;
+  Traffic moved;  // by steps
   std::string config_text;
   std::deque<Pending> pending;
   std::unique_ptr<DeviceEvent> step_began;  // the end of the last step collected, or when the first was submitted
@@ -150,11 +151,15 @@ struct Trainer::Impl {
 Trainer::Trainer(const ModelConfig& model, const TrainConfig& train) : impl_(std::make_unique<Impl>(model, train)) {}
 Trainer::~Trainer() {
   if (impl_->train.device.kind == DeviceKind::cpu) return;
-  try {
-    impl_->residency.finish();
-    synchronize(impl_->context(Phase::step));  // nothing may still use the memory that goes now
-  } catch (const std::exception&) {            // NOLINT: a device that fails here has failed before
-  }
+  // Nothing may still use the memory that goes now. What fails here has failed before, and somebody has heard of it.
+  const auto quietly = [](const auto& wait) {
+    try {
+      wait();
+    } catch (const std::exception&) {  // NOLINT
+    }
+  };
+  quietly([&] { impl_->residency.finish(); });
+  quietly([&] { synchronize(impl_->context(Phase::step)); });
 }
 
 const ModelConfig& Trainer::model() const noexcept { return impl_->model; }
@@ -165,7 +170,12 @@ int64_t Trainer::pending() const noexcept { return static_cast<int64_t>(impl_->p
 int64_t Trainer::step() const noexcept { return impl_->steps_submitted; }
 int64_t Trainer::skipped() const noexcept { return impl_->loss_scale.skipped(); }
 const StageRuns& Trainer::stage_runs() const noexcept { return impl_->stages.runs(); }
-Traffic Trainer::traffic() const noexcept { return impl_->residency.traffic(); }
+void Trainer::finish() const { impl_->residency.finish(); }
+Traffic Trainer::traffic() const noexcept {
+  Traffic traffic = impl_->moved;
+  traffic.update_seconds = impl_->residency.traffic().update_seconds;
+  return traffic;
+}
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
 void Trainer::save_next_gradients(const fs::path& file) {
   if (impl_->train.memory.update_early) {
@@ -349,6 +359,7 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
   copy_to(t.transfers(), b.loss_grad, &loss_grad);
 
   t.unfinished = true;
+  const Traffic before = t.residency.traffic();
   Impl::Pending entry{
       .report = {.step = ++t.steps_submitted,
                  .lr = t.train.optimizer.lr * schedule_factor(t.train.schedule, t.steps_submitted, t.train.steps),
@@ -376,6 +387,9 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
   t.memory_of(update_phase).restart();
   entry.done = t.moment(step_ctx);
   t.pending.push_back(std::move(entry));
+  const Traffic after = t.residency.traffic();
+  t.moved.up_bytes += after.up_bytes - before.up_bytes;
+  t.moved.down_bytes += after.down_bytes - before.down_bytes;
   t.unfinished = false;
 }
 

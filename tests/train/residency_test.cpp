@@ -128,16 +128,79 @@ TEST(Residency, WithoutClippingPartsAreUpdatedDuringBackward) {
 }
 
 TEST(Residency, UnfusedAndTiledBlocksToo) {
-  TrainConfig train = small_run();
-  train.accumulate = 2;
-  train.memory.order = Order::layers;
-  train.memory.mlp_tile = 4;
-  train.fused = fused_from_string("none");
-  const Outcome resident = run(small_model(), train);
-  for (const std::string& homes : kHomes) {
-    train.memory.homes = homes_from_string(homes);
-    expect_same(run(small_model(), train), resident, homes);
+  for (const int64_t accumulate : {1, 2}) {
+    TrainConfig train = small_run();
+    train.accumulate = accumulate;
+    train.memory.order = Order::layers;
+    train.memory.mlp_tile = 4;
+    train.fused = fused_from_string("none");
+    const Outcome resident = run(small_model(), train);
+    for (const std::string& homes : kHomes) {
+      train.memory.homes = homes_from_string(homes);
+      expect_same(run(small_model(), train), resident, homes);
+    }
   }
+}
+
+TEST(Residency, EarlyUpdatesAndOneLayerToo) {
+  ModelConfig model = small_model();
+  for (const int64_t layers : {1, 2}) {
+    model.layers = layers;
+    TrainConfig train = small_run();
+    train.clip = 0;
+    train.memory.recompute = recompute_from_string("block");
+    train.memory.update_early = true;
+    Outcome resident = run(model, train);
+    train.memory.homes = homes_from_string("checkpoints=host");
+    expect_same(run(model, train), resident, "checkpoints=host");
+    // The host updates early by itself; there the norm is exact.
+    train.memory.homes = homes_from_string("all+checkpoints");
+    const Outcome away = run(model, train);
+    EXPECT_EQ(away.losses, resident.losses);
+    EXPECT_TRUE(away.state == resident.state);
+  }
+}
+
+// Divided out with the clipping factor, so no update may come before it.
+TEST(Residency, AFixedLossScaleIsDividedOut) {
+  TrainConfig train = small_run();
+  train.precision = precision_from_string("bf16");
+  train.precision.loss_scale.initial = 1024;
+  train.clip = 0;
+  const Outcome resident = run(small_model(), train);
+  train.memory.homes = homes_from_string("all");
+  expect_same(run(small_model(), train), resident, "all");
+  train.memory.homes = {};
+  train.memory.update_early = true;
+  expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "loss scale");
+}
+
+TEST(Residency, ASteadyStepMovesTheSameBytesEvaluatedOrNot) {
+  TrainConfig train = small_run();
+  train.evaluates = true;
+  train.memory.homes = homes_from_string("all");
+  Trainer trainer(small_model(), train);
+  trainer.initialize();
+  const auto step = [&](int64_t index) {
+    const Traffic before = trainer.traffic();
+    trainer.submit(small_batch(small_model(), train, index));
+    (void)trainer.collect();
+    trainer.finish();
+    EXPECT_GT(trainer.traffic().update_seconds, before.update_seconds);
+    return std::pair(trainer.traffic().up_bytes - before.up_bytes, trainer.traffic().down_bytes - before.down_bytes);
+  };
+  const auto first = step(0);
+  (void)trainer.evaluate(small_batch(small_model(), train, 5)[0]);
+  EXPECT_EQ(step(1), first);
+  // All weights come for forward, and the layers' again for backward; all gradients leave, and the clipping factor.
+  const ParameterList parameters(small_model());
+  int64_t layers = 0;
+  for (size_t layer = 0; layer < parameters.blocks.size(); ++layer) {
+    const Part& part = parameters.parts[static_cast<size_t>(parameters.block_part(static_cast<int64_t>(layer)))];
+    for (int i = part.begin; i < part.end; ++i) layers += parameters.all[static_cast<size_t>(i)].elements();
+  }
+  EXPECT_EQ(first.first, 4 * (parameters.elements() + layers));
+  EXPECT_EQ(first.second, 4 * parameters.elements() + 4);
 }
 
 // A run goes on with other homes and another order as if nothing had changed.

@@ -25,7 +25,7 @@ struct StepReport {
   bool finite = true;    // the loss and the gradient's norm
 };
 
-// What steps and evaluations have moved between the device and the host, and how long the host has updated.
+// What steps have moved between the device and the host, and how long the host has updated.
 struct Traffic {
   int64_t up_bytes = 0;    // to the device
   int64_t down_bytes = 0;  // to the host
@@ -67,6 +67,8 @@ class Trainer {
   // The results of the oldest step that was submitted and not collected; waits for it.
   StepReport collect();
   int64_t pending() const noexcept;
+  // Waits for the last update where the host makes it, and throws what it failed of.
+  void finish() const;
   // How many steps may be under way before one must be collected.
   int64_t most_pending() const noexcept;
   // Sum of the losses of one micro-batch, with no gradient.

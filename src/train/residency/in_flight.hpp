@@ -24,7 +24,8 @@ class InFlight {
 
   // What ctx.stream gets from now on comes after the copy. The tensors are the caller's now.
   std::vector<OwnedTensor> join(const Context& ctx) {
-    std::exchange(done_, {}).hold(ctx);
+    done_.hold(ctx);
+    done_ = {};
     return std::move(tensors_);
   }
 

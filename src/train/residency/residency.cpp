@@ -24,7 +24,8 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
       residents_(residents),
       update_(parameters, train),
       down_(train.device),
-      up_(train.device) {
+      up_(train.device),
+      inputs_up_(train.device) {
   const Homes& homes = train.memory.homes;
   if (homes.states == Home::host) {
     host_update_.emplace(parameters, train, residents, up_);
@@ -37,14 +38,16 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
     weights_ = std::make_unique<ResidentWeights>(parameters, residents, updates);
   }
   if (homes.layer_inputs == Home::host) {
-    inputs_ = std::make_unique<HostInputs>(train.micros_at_once(), residents.layer_inputs, up_, down_);
+    inputs_ = std::make_unique<HostInputs>(train.micros_at_once(), residents.layer_inputs, inputs_up_, down_);
   } else {
     inputs_ = std::make_unique<ResidentInputs>(model.layers, train.micros_at_once());
   }
 }
 
 bool Residency::updates_early() const {
-  const bool may = train_.clip == 0 && !train_.precision.loss_scale.dynamic && !train_.turns();
+  // The loss scale is divided out with the clipping factor.
+  const LossScaleRule& scale = train_.precision.loss_scale;
+  const bool may = train_.clip == 0 && !scale.dynamic && scale.initial == 1 && !train_.turns();
   return train_.memory.update_early || (host_update_ && may);
 }
 
@@ -97,7 +100,7 @@ void Residency::finish() const {
 }
 
 Traffic Residency::traffic() const noexcept {
-  return {.up_bytes = up_.bytes(),
+  return {.up_bytes = up_.bytes() + inputs_up_.bytes(),
           .down_bytes = down_.bytes(),
           .update_seconds = host_update_ ? host_update_->seconds() : 0.0};
 }

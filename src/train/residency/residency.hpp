@@ -47,8 +47,10 @@ class Residency {
   Residents& residents_;
   Update update_;
   // Copies use them last, so they end first. Updates wait for what comes down, and what goes up for updates.
+  // Layers' inputs have a lane of their own, so that they do not wait behind weights that wait for their update.
   Lane down_;
   Lane up_;
+  Lane inputs_up_;
   std::optional<HostUpdate> host_update_;
   std::optional<HostGradients> host_gradients_;
   std::unique_ptr<WeightSource> weights_;
