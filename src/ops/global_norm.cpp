@@ -10,6 +10,7 @@ void global_norm(const Context& ctx, const GlobalNorm& args) {
   const Tensor& result = args.norm ? args.norm : args.pieces;
   if (args.pieces && args.tensors.empty() == !args.norm)
     check.fail("with 'pieces' a call has either tensors or 'norm'", "one of them");
+  if (args.pieces && args.clip && !args.norm) check.fail("'clip' is given without 'norm'");
   if (args.norm || !args.pieces) {
     check.tensor("norm", args.norm, {1});
     check.floating("norm", args.norm);

@@ -67,6 +67,57 @@ TEST_F(GlobalNormFixture, TypesMayDiffer) {
   EXPECT_EQ(norm, 13.0f);
 }
 
+// Tensors of many pieces, of one and of none, some at a time and in any order of calls: the bits of one call for all.
+TEST_F(GlobalNormFixture, InPartsTheBitsAreThoseOfOneCall) {
+  const std::vector<int64_t> sizes = {5 * ops::kNormPiece + 3, 7, ops::kNormPiece, 0, 2 * ops::kNormPiece - 1, 100003};
+  std::vector<std::vector<float>> values;
+  std::vector<Tensor> all;
+  std::vector<int64_t> first = {0};
+  for (const int64_t size : sizes) {
+    values.emplace_back();
+    for (int64_t i = 0; i < size; ++i) values.back().push_back(std::sin(static_cast<float>(i * 7 + size)) * 1e-3f);
+    all.push_back(Tensor::contiguous(values.back().data(), DType::f32, {size}));
+    first.push_back(first.back() + ops::norm_pieces({}, size));
+  }
+  EXPECT_EQ(first.back(), 6 + 1 + 1 + 0 + 2 + 2);
+  args.scale = 0.25;
+  args.max_norm = 1e-3;
+  args.tensors = all;
+  ops::global_norm(ctx, args);
+  const float norm_of_all = norm, clip_of_all = clip;
+  EXPECT_GT(norm_of_all, 0.0f);
+
+  std::vector<double> sums(static_cast<size_t>(first.back()), NAN);
+  const Tensor pieces = Tensor::contiguous(sums.data(), DType::f64, {first.back()});
+  const std::pair<size_t, size_t> parts[] = {{4, 6}, {0, 1}, {1, 4}};
+  for (const auto& [begin, end] : parts) {
+    ops::global_norm(ctx, {.tensors = std::span<const Tensor>(all).subspan(begin, end - begin),
+                           .pieces = pieces.slice(0, first[begin], first[end])});
+  }
+  args.tensors = {};
+  args.pieces = pieces;
+  norm = clip = -1;
+  ops::global_norm(ctx, args);
+  EXPECT_EQ(norm, norm_of_all);
+  EXPECT_EQ(clip, clip_of_all);
+}
+
+TEST_F(GlobalNormFixture, PiecesThatDoNotFitAreRefused) {
+  std::vector<double> sums(3);
+  const auto refuse = [&](ops::GlobalNorm bad, const char* text) {
+    expect_error([&] { ops::global_norm(ctx, bad); }, ErrorCode::invalid_argument, text);
+  };
+  const Tensor two = Tensor::contiguous(sums.data(), DType::f64, {2}),
+               three = Tensor::contiguous(sums.data(), DType::f64, {3});
+  refuse({.tensors = tensors, .pieces = three}, "'pieces'");
+  refuse({.tensors = tensors, .norm = args.norm, .pieces = two}, "either tensors or 'norm'");
+  refuse({.pieces = two}, "either tensors or 'norm'");
+  refuse({.tensors = tensors, .clip = args.clip, .pieces = two}, "'clip' is given without 'norm'");
+  refuse({.tensors = tensors, .pieces = Tensor::contiguous(sums.data(), DType::f32, {2})},
+         "'pieces' has the wrong type");
+  EXPECT_EQ(norm, -1.0f);
+}
+
 TEST_F(GlobalNormFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   const auto refuse = [&](auto change, const char* text) {
     std::vector<Tensor> list = tensors;

@@ -14,7 +14,7 @@ class HostGradients final : public GradientSink {
  public:
   HostGradients(const ParameterList& parameters, Residents& residents, Lane& up, Lane& down);
 
-  // Before the micro-batches of a step, and before each of them.
+  // Nothing at home belongs to the step that begins.
   void begin_step() { added_.assign(parameters_.parts.size(), false); }
   Gradient at(const Context& ctx, int parameter) override;
   void complete(const Context& ctx, int part) override;

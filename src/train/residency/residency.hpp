@@ -46,8 +46,8 @@ class Residency {
   const TrainConfig& train_;
   Residents& residents_;
   Update update_;
-  // Copies use them last, so they end first. Updates wait for what comes down, and what goes up for updates.
-  // Layers' inputs have a lane of their own, so that they do not wait behind weights that wait for their update.
+  // Before all that uses them, so that they outlive it: an update waits for what comes down, and a weight that goes up
+  // for its update. Layers' inputs have a lane of their own, so that they do not wait behind such a weight.
   Lane down_;
   Lane up_;
   Lane inputs_up_;
