@@ -9,12 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.graph import _engine_run_backward
 
-# Shapes of each op: tiny for the host's cost, small for a CPU or a smoke test, large as the reports of Tigon's kernels.
+# Shapes of each op: tiny for the host's cost, small for a CPU or a smoke test, large as the reports of Tigon's kernels,
+# odd where rows begin anywhere, each after the aligned size that it should be as fast as.
 SHAPES = {
     "rms_norm": {
         "tiny": ["4x64"],
         "small": ["2048x1024"],
         "large": ["8192x4096", "8192x8192", "8192x12288", "8192x16384"],
+        "odd": ["16384x4096", "16384x4095", "8192x896", "8192x895"],
     },
     "rope": {
         "tiny": ["1x4x2x1x64"],
@@ -35,11 +37,23 @@ SHAPES = {
         "tiny": ["4x64"],
         "small": ["512x32000"],
         "large": ["8192x40960", "8192x81920", "8192x122880", "8192x163840"],
+        "odd": ["8192x50256", "8192x50257", "4096x151680", "4096x151669"],
     },
     "linear_cross_entropy": {
         "tiny": ["4x64x96"],
         "small": ["512x256x32000"],
         "large": ["4096x2048x128256", "8192x2048x128256", "32768x2048x128256", "4096x4096x128256", "8192x4096x128256"],
+        "odd": [
+            *(f"4096x1024x{classes}" for classes in (32000, 32064, 32001, 32002, 32008, 50304, 50257)),
+            *(f"4096x{hidden}x32000" for hidden in (1000, 1001, 1002)),
+            *("32768x1024x50304", "32768x1024x50257", "6000x2560x151680", "6000x2560x151669"),
+        ],
+    },
+    "linear": {
+        "tiny": ["4x64x64"],
+        "small": ["256x1024x1024"],
+        "large": ["8192x4096x14336"],
+        "odd": ["4096x1024x4096", "4096x1024x4097", "4096x1025x4096", "4097x1024x4096"],
     },
 }
 SHAPES["fused_add_rms_norm"] = SHAPES["layer_norm"] = SHAPES["rms_norm"]
@@ -54,6 +68,7 @@ CASES = [
     "swiglu_linear",
     "cross_entropy",
     "linear_cross_entropy",
+    "linear",
 ]
 
 
@@ -245,4 +260,12 @@ class _Maker:
         if liger:
             function = liger.LigerFusedLinearCrossEntropyFunction.apply
             case.functions["liger"] = lambda x, w: [function(x, w, target)[0]]
+        return case
+
+    def linear(self, sizes, liger):
+        tokens, hidden, features = sizes
+        x, w = self.leaf(tokens, hidden), self.leaf(features, hidden, scale=hidden**-0.5)
+        case = Case([x, w], [self.random(tokens, features)])
+        case.functions["tigon"] = lambda x, w: [tigon.ops.linear(x, w)]
+        case.functions["eager"] = lambda x, w: [F.linear(x, w)]
         return case

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -33,12 +32,6 @@ std::vector<bench::OpTable> row_tables() {
 
 class GpuShiftedRows : public GpuTest {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    (void)setenv("TIGON_SHIFTED_ROWS", "on", 1);
-  }
-  void TearDown() override { (void)unsetenv("TIGON_SHIFTED_ROWS"); }
-
   static void check(bench::OpCase c, Layouts layouts = kEveryLayout) {
     c.arithmetic_tolerance = std::max(c.arithmetic_tolerance, 32.0);
     for (const DType dtype : kTypes) {
@@ -57,11 +50,17 @@ class GpuShiftedRows : public GpuTest {
   }
 };
 
+// Below, results are differences of equal numbers, of which only the rounding is left: a softmax of one class, a layer
+// norm of two values.
+int least_width(const bench::OpTable& table) {
+  return table.op == "layernorm" ? 3 : table.op == "cross_entropy" ? 2 : 1;
+}
+
 // One row, fewer rows than there are places to begin at, and more.
 TEST_F(GpuShiftedRows, EveryWidthUpTo40) {
   for (const bench::OpTable& table : row_tables()) {
     for (const int rows : {1, 3, 19}) {
-      for (int width = 1; width <= 40; ++width) {
+      for (int width = least_width(table); width <= 40; ++width) {
         if (rows < 19 && width > 18) break;
         check(table.make(std::to_string(rows) + "x" + std::to_string(width)));
       }
@@ -71,15 +70,16 @@ TEST_F(GpuShiftedRows, EveryWidthUpTo40) {
 
 TEST_F(GpuShiftedRows, EveryOptionOfSmallRows) {
   for (const bench::OpTable& table : row_tables()) {
-    check_options(table, {"19x1", "19x3", "19x7", "19x8", "19x9", "19x17", "19x33", "19x39"});
+    if (least_width(table) == 1) check_options(table, {"19x1"});
+    check_options(table, {"19x3", "19x7", "19x8", "19x9", "19x17", "19x33", "19x39"});
   }
 }
 
 // For blocks that hold their row, for teams of each size, and the longest that those hold.
 TEST_F(GpuShiftedRows, EveryOptionOfVocabularies) {
   check_options(bench::cross_entropy_table(),
-                {"11x4095", "11x4097", "5x16385", "5x20479", "5x20481", "5x32003", "9x50257", "3x81921", "3x122881",
-                 "3x151669", "3x262135", "3x262141"},
+                {"11x4095", "11x4097", "5x16385", "5x20479", "5x32003", "9x50257", "2x81921", "2x122881", "2x151669",
+                 "2x262141"},
                 kTwoLayouts);
 }
 
@@ -95,17 +95,17 @@ TEST_F(GpuShiftedRows, EveryOptionOfNormRows) {
 // More rows than the GPU has blocks, teams or groups of threads: each takes several, from other places of 16 bytes.
 TEST_F(GpuShiftedRows, ManyRows) {
   for (const bench::OpTable& table : norm_tables()) {
-    for (const char* shape : {"9001x63", "2503x257", "1501x1023", "1063x4095", "700x4097", "541x8191", "301x16383"}) {
-      check(table.make(shape), kTwoLayouts);
+    for (const char* shape : {"9001x63", "2503x257", "1063x1023", "541x4095", "301x8191", "151x16383"}) {
+      check(table.make(shape), kPacked);
       for (const DType dtype : kTypes) check_repeats_on_device(table.make(shape), dtype, kGpu);
     }
   }
   const bench::OpTable loss = bench::cross_entropy_table();
-  for (const char* shape : {"421x16387", "421x32003:in_place", "211x50257", "101x128255:in_place"}) {
+  for (const char* shape : {"601x4099", "301x16387:in_place", "101x50257", "67x128255:in_place"}) {
     check(loss.make(shape), kPacked);
     for (const DType dtype : kTypes) check_repeats_on_device(loss.make(shape), dtype, kGpu);
   }
-  check(bench::softmax_table().make("421x32003"), kPacked);
+  check(bench::softmax_table().make("301x16387"), kPacked);
 }
 
 // In the vectors that a row shares with its neighbours, or that reach outside of the tensor.

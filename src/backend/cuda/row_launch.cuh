@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "backend/cuda/launch.cuh"
@@ -46,12 +44,6 @@ bool rows_aligned(const Tensor& first, const Tensors&... others) {
   return rows_aligned(first) && (rows_aligned(others) && ...);
 }
 
-// TIGON_SHIFTED_ROWS=on. Off until the tests of Reach::shifted have run on a GPU; then this function goes.
-inline bool shifted_rows_wanted() {
-  const char* wanted = std::getenv("TIGON_SHIFTED_ROWS");
-  return wanted != nullptr && std::string_view(wanted) == "on";
-}
-
 // How the rows of some tensors of one shape and type can be walked.
 enum class Reach {
   vectors,   // in vectors of 16 bytes, up to the last column, or past it where rows are padded
@@ -67,7 +59,7 @@ Reach reach_of(bool padded, const Tensor& first, const Tensors&... others) {
     if ((reinterpret_cast<uintptr_t>(t.data) - reinterpret_cast<uintptr_t>(first.data)) % 16 != 0) return false;
     return first.sizes[0] == 1 || (t.strides[0] - first.strides[0]) * size % 16 == 0;
   };
-  return (alike(others) && ...) && shifted_rows_wanted() ? Reach::shifted : Reach::elements;
+  return (alike(others) && ...) ? Reach::shifted : Reach::elements;
 }
 
 // rows_aligned of the strides alone: addresses are not known when scratch is booked.
