@@ -17,6 +17,22 @@ struct Flags {
   bool token_scale = false;
   bool reports = false;  // z_loss, accuracy and predicted as well
   bool wide_dweight = false;
+  bool panels = false;  // the op sees panels of the weight and its gradient alone
+};
+
+class Slices final : public ops::WeightPanels {
+ public:
+  Slices(const Tensor& weight, const Tensor& dweight) : weight_(weight), dweight_(dweight) {}
+  Tensor weight(const Context&, ops::Classes now, ops::Classes) override {
+    return weight_.slice(0, now.begin, now.end);
+  }
+  Tensor dweight(const Context&, ops::Classes now, ops::Classes) override {
+    return dweight_.slice(0, now.begin, now.end);
+  }
+  void written(const Context&, ops::Classes) override {}
+
+ private:
+  Tensor weight_, dweight_;
 };
 
 OpCase flce_case(int64_t tokens, int64_t hidden, int64_t vocab, const Flags& flags) {
@@ -80,11 +96,23 @@ OpCase flce_case(int64_t tokens, int64_t hidden, int64_t vocab, const Flags& fla
     args.out = {};
     return args;
   };
-  c.forward = [=](const Context& ctx, const Tensors& t) { ops::fused_linear_cross_entropy_forward(ctx, loss_args(t)); };
-  c.backward = [=](const Context& ctx, const Tensors& t) {
-    ops::fused_linear_cross_entropy_backward(ctx, backward_args(t));
+  const auto run = [panels = flags.panels](const Context& ctx, ops::FusedLinearCrossEntropyForward args, auto* op) {
+    Slices slices(args.weight, args.dweight);
+    if (panels) {
+      args.panels = &slices;
+      args.weight.data = args.dweight.data = nullptr;
+    }
+    op(ctx, args);
   };
-  c.full = [=](const Context& ctx, const Tensors& t) { ops::fused_linear_cross_entropy_forward(ctx, full_args(t)); };
+  c.forward = [=](const Context& ctx, const Tensors& t) {
+    run(ctx, loss_args(t), ops::fused_linear_cross_entropy_forward);
+  };
+  c.backward = [=](const Context& ctx, const Tensors& t) {
+    run(ctx, backward_args(t), ops::fused_linear_cross_entropy_backward);
+  };
+  c.full = [=](const Context& ctx, const Tensors& t) {
+    run(ctx, full_args(t), ops::fused_linear_cross_entropy_forward);
+  };
   // The eager chain has no accuracy, and its mean over no tokens is 0/0.
   if (!flags.reports && flags.ignored < 1) {
     c.unfused_forward = [=](const Context& ctx, const Tensors& t, ops::unfused::Tape& tape) {
@@ -168,6 +196,7 @@ std::vector<Flags> every_flag() {
        .class_weight = true,
        .token_scale = true,
        .reports = true},
+      {.text = "panels", .chunk = {.lean = true}, .ignored = 0.2, .panels = true},
       {.text = "everything, lean",
        .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
        .chunk = {.lean = true},
@@ -210,6 +239,26 @@ std::vector<Flags> small_chunks() {
        .class_weight = true,
        .token_scale = true,
        .reports = true},
+      {.text = "all ignored, panels from outside",
+       .chunk = {.budget_bytes = 320, .lean = true},
+       .ignored = 1.0,
+       .bias = true,
+       .reports = true,
+       .panels = true},
+      {.text = "f32 dweight, panels from outside",
+       .chunk = {.budget_bytes = 320, .lean = true},
+       .ignored = 0.2,
+       .wide_dweight = true,
+       .panels = true},
+      {.text = "everything, panels from outside",
+       .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
+       .chunk = {.budget_bytes = 320, .lean = true},
+       .ignored = 0.2,
+       .bias = true,
+       .class_weight = true,
+       .token_scale = true,
+       .reports = true,
+       .panels = true},
       {.text = "everything, lean, panels of 5 x 16",
        .options = {.label_smoothing = 0.1, .z_loss = 0.01, .softcap = 5.0},
        .chunk = {.tokens = 5, .budget_bytes = 320, .lean = true},

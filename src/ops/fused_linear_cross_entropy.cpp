@@ -27,11 +27,19 @@ int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 // The arguments with the chunk decided, as backends expect them.
 FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const FusedLinearCrossEntropyForward& args) {
   const Check check(op, ctx);
+  // Of what comes in panels only the sizes are here.
+  Context sizes_ctx = ctx;
+  sizes_ctx.books_only = ctx.books_only || args.panels != nullptr;
+  const Check check_weight(op, sizes_ctx);
   check.tensor("x", args.x, {-1, -1}, "[tokens, hidden]");
+  if (args.panels != nullptr && !args.chunk.lean)
+    check.fail("a weight that comes in panels needs the lean walk", "chunk.lean", "a walk over whole logits");
+  if (args.panels != nullptr && args.x.sizes[0] == 0)
+    check.fail("there are no tokens to ask for panels with", "at least one", "0");
   const int64_t tokens = args.x.sizes[0], hidden = args.x.sizes[1];
   check.floating("x", args.x);
   check.rows_contiguous("x", args.x);
-  check.tensor("weight", args.weight, {-1, hidden}, "[V, hidden of x]");
+  check_weight.tensor("weight", args.weight, {-1, hidden}, "[V, hidden of x]");
   const int64_t vocab = args.weight.sizes[0];
   check.parameter("weight", args.weight, args.x);
   check.rows_contiguous("weight", args.weight);
@@ -51,7 +59,7 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
   if (args.dloss) check_dloss(check, loss, args.dloss);
   check.optional("dx", args.dx, {tokens, hidden}, "as x");
   check.same_dtype("dx", args.dx, "x", args.x);
-  check.optional("dweight", args.dweight, {vocab, hidden}, "as weight");
+  check_weight.optional("dweight", args.dweight, {vocab, hidden}, "as weight");
   check.parameter("dweight", args.dweight, args.x);
   check.optional("dbias", args.dbias, {vocab}, "V of weight");
   check.parameter("dbias", args.dbias, args.x);
@@ -59,9 +67,11 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
     const char* name;
     const Tensor& t;
   };
-  const Named gradients[] = {{"dx", args.dx}, {"dweight", args.dweight}, {"dbias", args.dbias}};
+  const bool whole = args.panels == nullptr;
+  const Tensor weight = whole ? args.weight : Tensor{}, dweight = whole ? args.dweight : Tensor{};
+  const Named gradients[] = {{"dx", args.dx}, {"dweight", dweight}, {"dbias", args.dbias}};
   const Named inputs[] = {{"x", args.x},
-                          {"weight", args.weight},
+                          {"weight", weight},
                           {"bias", args.bias},
                           {"target", args.target},
                           {"class_weight", args.class_weight},
@@ -73,7 +83,7 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
                            {"predicted", args.out.predicted},
                            {"lse", args.out.lse}};
   for (const Named& o : outputs) {
-    check.apart(o.name, o.t, "weight", args.weight);
+    check.apart(o.name, o.t, "weight", weight);
     check.apart(o.name, o.t, "bias", args.bias);
     check.apart(o.name, o.t, "dloss", args.dloss);
   }
@@ -93,6 +103,7 @@ FusedLinearCrossEntropyForward checked(const char* op, const Context& ctx, const
   if (hidden == 0) resolved.dx = resolved.dweight = {};  // without elements they may be null, which no backend expects
   resolved.chunk.tokens =
       chunk_tokens(args.chunk, ctx.device, tokens, hidden, vocab, logit_bytes(ctx.device, args.x.dtype));
+  if (args.panels != nullptr) resolved.chunk.tokens = std::max<int64_t>(1, tokens);
   (void)checked_bytes(op, DType::f64, std::array{resolved.chunk.tokens, vocab});  // wide enough for any type's logits
   if (args.chunk.lean && args.chunk.budget_bytes == 0) resolved.chunk.budget_bytes = kLeanBudget;
   return resolved;
@@ -119,12 +130,13 @@ int64_t chunk_tokens(const ChunkRule& rule, Device device, int64_t tokens, int64
   vocab = std::max<int64_t>(1, vocab);
   hidden = std::max<int64_t>(1, hidden);
   logit_bytes = std::max<int64_t>(1, logit_bytes);
+  const bool gpu = device.kind == DeviceKind::cuda;
+  if (rule.lean && !gpu) return all;
   if (rule.tokens > 0) return std::min(rule.tokens, all);
   if (rule.liger) {
     const int64_t chunk = ceil_div(all, ceil_div(vocab, hidden));
     return std::min<int64_t>(all, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(chunk))));
   }
-  const bool gpu = device.kind == DeviceKind::cuda;
   int64_t budget = rule.budget_bytes;
   if (budget == 0) {
     // No more than makes the budget the largest, so that no product overflows.

@@ -13,8 +13,28 @@ struct ChunkRule {
   int64_t budget_bytes = 0;
   bool liger = false;  // Liger's rule instead: next_pow2(ceil(N / ceil(V/H)))
   // The least memory, for a fourth product: the logits of a chunk are never whole, but pass twice in panels of the
-  // vocabulary, within `budget_bytes` (0: 32 MiB). On a CPU it changes nothing.
+  // vocabulary, within `budget_bytes` (0: 32 MiB). A CPU then takes all tokens at once.
   bool lean = false;
+};
+
+// Classes [begin, end) of the vocabulary.
+struct Classes {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// A weight that is nowhere whole on the device, and its gradient: the lean walk asks for the rows of one panel of
+// classes at a time, from the first panel to the last, and then, where gradients are wanted, back to the first. `next`
+// is the panel that it will ask for after this one; empty: none. Measure mode asks as a run does.
+class WeightPanels {
+ public:
+  virtual ~WeightPanels() = default;
+  // weight[classes], until the next call.
+  virtual Tensor weight(const Context& ctx, Classes classes, Classes next) = 0;
+  // Where dweight[classes] goes: it holds the earlier sums where the op accumulates.
+  virtual Tensor dweight(const Context& ctx, Classes classes, Classes next) = 0;
+  // All that ctx.stream holds by now has written dweight[classes].
+  virtual void written(const Context& ctx, Classes classes) = 0;
 };
 
 // The size of one stored logit: f32 on a CPU (f64 for f64), the storage type on a GPU.
@@ -49,6 +69,9 @@ struct FusedLinearCrossEntropyForward {
   Tensor dweight{};                 // [V, hidden], f32 or x's type, optional
   Tensor dbias{};                   // [V], optional
   bool accumulate_dweight = false;  // add to dweight and dbias
+  // Optional, with chunk.lean and a dweight in x's type or f32: where weight and dweight come from and go to. Both then
+  // give their sizes and types alone, and all tokens are one chunk.
+  WeightPanels* panels = nullptr;
 };
 void fused_linear_cross_entropy_forward(const Context& ctx, const FusedLinearCrossEntropyForward& args);
 

@@ -8,10 +8,10 @@
 // before that.
 //
 // dweight in f32 is added up in place. A 16-bit dweight that several chunks would add to must not be rounded after each
-// of them, and an f32 copy of it would cost more than everything else here; so then the vocabulary is cut instead:
-// a first walk over the tokens finds each row's softmax, a second one over panels of W forms the gradient of all tokens
-// for one panel at a time, and each row of dweight is complete, and rounded, once. That is a fourth product for
-// no memory at all.
+// of them, and an f32 copy of it would cost more than everything else here; so then, and in the lean walk, the
+// vocabulary is cut instead of the tokens: a first walk over panels of W finds each row's softmax, a second one, back
+// from the last panel to the first, forms the gradient of all tokens for one panel at a time, and each row of dweight
+// is complete, and rounded, once. That is a fourth product for no memory at all, and W itself may come in panels.
 #include <cstring>
 
 #include "backend/cpu/column_sums.hpp"
@@ -50,9 +50,9 @@ class Walk {
         hidden_(args.x.sizes[1]),
         vocab_(args.weight.sizes[0]),
         chunk_(args.chunk.tokens),
-        by_panels_(args.dweight && args.dweight.dtype != DType::f32 && tokens_ > chunk_),
+        by_panels_(args.chunk.lean || (args.dweight && args.dweight.dtype != DType::f32 && tokens_ > chunk_)),
         narrows_(multiplies_natively(args.x.dtype) && args.weight.dtype == args.x.dtype),
-        panel_(std::max<int64_t>(1, chunk_ * vocab_ / std::max<int64_t>(1, tokens_))),
+        panel_(panel_classes()),
         batch_(ctx, {.target = args.target,
                      .class_weight = args.class_weight,
                      .token_scale = args.token_scale,
@@ -61,12 +61,13 @@ class Walk {
                      .out = args.out,
                      .vocab = vocab_}),
         kept_(ctx.scratch("flce_kept_tokens", tokens_ * 8)),
-        logits_(ctx, "flce_logits", DType::f32, {std::max(chunk_ * vocab_, by_panels_ ? tokens_ * panel_ : 0)},
+        logits_(ctx, "flce_logits", DType::f32, {by_panels_ ? tokens_ * panel_ : chunk_ * vocab_},
                 MemoryClass::workspace),
         rows_(ctx, "flce_rows", args.x.dtype, {by_panels_ ? tokens_ : chunk_, hidden_}, MemoryClass::workspace),
         dx_rows_(by_panels_ && args.dx
                      ? OwnedTensor(ctx, "flce_dx", DType::f32, {tokens_, hidden_}, MemoryClass::workspace)
                      : OwnedTensor()),
+        sums_(ctx.scratch("flce_row_sums", by_panels_ ? tokens_ * static_cast<int64_t>(sizeof(RowSums)) : 0)),
         scales_(ctx.scratch("flce_row_scales", by_panels_ ? tokens_ * static_cast<int64_t>(sizeof(RowScale)) : 0)),
         bias_sums_(ctx, "flce_dbias", DType::f32, {sums_bias_apart() ? vocab_ : 0}, MemoryClass::workspace),
         workspace_(ctx.scratch("flce_products", product_scratch())),
@@ -77,7 +78,7 @@ class Walk {
   }
 
   void run() {
-    if (outer_.measuring()) return;
+    if (outer_.measuring()) return ask_for_panels();
     for (int64_t i = 0; i < tokens_; ++i) {
       if (batch_.counted(i)) {
         kept_.as<int64_t>()[kept_count_++] = i;
@@ -95,6 +96,13 @@ class Walk {
   }
 
  private:
+  // Classes at a time: in the lean walk what the budget has room for, else so many that all tokens' logits of them fit
+  // a chunk's buffer; evened out over the vocabulary.
+  int64_t panel_classes() const {
+    const int64_t tokens = std::max<int64_t>(1, tokens_), most = args_.chunk.lean
+        ? std::min(vocab_, args_.chunk.budget_bytes / 4 / tokens) : chunk_ * vocab_ / tokens;
+    return std::max<int64_t>(1, most);
+  }
   bool gradients() const { return args_.dx || args_.dweight || args_.dbias; }
   // Whether the bias gradient of several chunks is added up beside a 16-bit dbias.
   bool sums_bias_apart() const { return args_.dbias && args_.dbias.dtype != DType::f32 && !by_panels_; }
@@ -125,12 +133,6 @@ class Walk {
     const Tensor x = top_rows(args_.x, rows), block = logits(rows, columns);
     const Tensor weight = top_rows(args_.weight, columns);
     int64_t bytes = gemm_scratch_limit(outer_, {.a = x, .b = weight, .c = block, .b_transposed = true});
-    if (by_panels_) {
-      bytes = std::max(bytes, gemm_scratch_limit(outer_, {.a = top_rows(args_.x, chunk_),
-                                                          .b = args_.weight,
-                                                          .c = logits(chunk_, vocab_),
-                                                          .b_transposed = true}));
-    }
     if (args_.dweight) {
       const Tensor dweight = args_.dweight.slice(0, 0, columns);
       bytes = std::max(
@@ -192,7 +194,7 @@ class Walk {
       }
     }
     if (sums_bias_apart() && chunks.count > 0) narrow_bias();
-    if (chunks.count == 0 && !args_.accumulate_dweight) clear_parameters();
+    if (chunks.count == 0) nothing_counts();
   }
 
   void narrow(const Tensor& block) const {
@@ -219,51 +221,94 @@ class Walk {
     }
   }
 
-  void clear_parameters() {
-    if (args_.dweight) {
-      for (int64_t j = 0; j < vocab_; ++j) clear_row(args_.dweight, j);
+  // Then dweight and dbias are 0, or what they were.
+  void nothing_counts() const {
+    if (args_.dbias && !args_.accumulate_dweight)
+      std::memset(args_.dbias.data, 0, static_cast<size_t>(args_.dbias.bytes()));
+    ask_for_panels();
+    for (int64_t j = 0; args_.dweight && !args_.panels && !args_.accumulate_dweight && j < vocab_; ++j) {
+      clear_row(args_.dweight, j);
     }
-    if (args_.dbias) std::memset(args_.dbias.data, 0, static_cast<size_t>(args_.dbias.bytes()));
   }
 
   void run_panels() {
-    if (kept_count_ == 0) {
-      if (!args_.accumulate_dweight) clear_parameters();
-      return;
-    }
-    // Each row's softmax; the loss comes with it.
-    const Parts chunks(kept_count_, chunk_);
-    for (int64_t c = 0; c < chunks.count; ++c) {
-      const int64_t begin = chunks.begin(c), end = chunks.end(c);
-      const Tensor block = logits(end - begin, vocab_);
-      gemm(ctx_, {.a = gather(begin, end), .b = args_.weight, .c = block, .bias = args_.bias, .b_transposed = true});
-      for_rows(block, begin, 0, [&](int64_t kept, const LogitRow& row) {
-        scales_.as<RowScale>()[kept] = batch_.add_row(token(kept), row);
-      });
-    }
+    if (kept_count_ == 0) return nothing_counts();
     const Tensor x = gather(0, kept_count_);
-    const Tensor dx = args_.dx ? top_rows(dx_rows_, kept_count_) : Tensor{};
-    const Parts panels(vocab_, panel_);
-    for (int64_t p = 0; p < panels.count; ++p) {
-      const int64_t first = panels.begin(p), last = panels.end(p);
-      const Tensor weight = args_.weight.slice(0, first, last), block = logits(kept_count_, last - first);
-      const Tensor bias = args_.bias ? args_.bias.slice(0, first, last) : Tensor{};
+    const auto panel_logits = [&](const Tensor& weight, ops::Classes now) {
+      const Tensor block = logits(kept_count_, now.end - now.begin);
+      const Tensor bias = args_.bias ? args_.bias.slice(0, now.begin, now.end) : Tensor{};
       gemm(ctx_, {.a = x, .b = weight, .c = block, .bias = bias, .b_transposed = true});
-      for_rows(block, 0, first, [&](int64_t kept, const LogitRow& row) {
+      return block;
+    };
+    // Each row's softmax; the loss comes with it.
+    auto* sums = sums_.as<RowSums>();
+    std::fill_n(sums, kept_count_, RowSums{});
+    for_panels(true, [&](ops::Classes now, ops::Classes next) {
+      for_rows(panel_logits(weight(now, next), now), 0, now.begin, [&](int64_t kept, const LogitRow& row) {
+        batch_.add_columns(token(kept), row, sums[kept]);
+        if (now.end == vocab_) scales_.as<RowScale>()[kept] = batch_.finish_row(token(kept), sums[kept]);
+      });
+    });
+    if (!gradients()) return;
+    const Tensor dx = args_.dx ? top_rows(dx_rows_, kept_count_) : Tensor{};
+    for_panels(false, [&](ops::Classes now, ops::Classes next) {
+      const Tensor panel = weight(now, next), block = panel_logits(panel, now);
+      for_rows(block, 0, now.begin, [&](int64_t kept, const LogitRow& row) {
         batch_.gradient_in_place(token(kept), row, scales_.as<RowScale>()[kept], for_dweight(block).dtype);
       });
-      const Tensor gradient = for_dweight(block);  // of 16 bits, as dweight is, so dx's as well
-      gemm(ctx_, {.a = gradient,
-                  .b = x,
-                  .c = args_.dweight.slice(0, first, last),
-                  .a_transposed = true,
-                  .accumulate = args_.accumulate_dweight});
-      if (args_.dbias) column_sums(ctx_, gradient, args_.dbias.slice(0, first, last), args_.accumulate_dweight);
-      if (args_.dx) gemm(ctx_, {.a = gradient, .b = weight, .c = dx, .accumulate = p > 0});
-    }
+      const Tensor gradient = for_dweight(block);
+      if (args_.dweight) {
+        gemm(ctx_, {.a = gradient,
+                    .b = x,
+                    .c = dweight(now, next),
+                    .a_transposed = true,
+                    .accumulate = args_.accumulate_dweight});
+        written(now);
+      }
+      if (args_.dbias) column_sums(ctx_, gradient, args_.dbias.slice(0, now.begin, now.end), args_.accumulate_dweight);
+      if (!args_.dx) return;
+      if (gradient.dtype != for_dx(block).dtype) narrow(block);
+      gemm(ctx_, {.a = for_dx(block), .b = panel, .c = dx, .accumulate = now.end < vocab_});
+    });
     for (int64_t i = 0; args_.dx && i < kept_count_; ++i) {
       unary(ctx_, {.x = dx.slice(0, i, i + 1), .y = args_.dx.slice(0, token(i), token(i) + 1)});
     }
+  }
+
+  // body(a panel, the one after it), upwards or back; after the way up come the panels of the way back.
+  template <class Body>
+  void for_panels(bool upwards, const Body& body) const {
+    const Parts panels(vocab_, panel_);
+    const auto classes = [&](int64_t p) {
+      return p < 0 || p >= panels.count ? ops::Classes{} : ops::Classes{panels.begin(p), panels.end(p)};
+    };
+    for (int64_t i = 0; i < panels.count; ++i) {
+      const bool last = i + 1 == panels.count;
+      const int64_t p = upwards ? i : panels.count - 1 - i;
+      body(classes(p), upwards ? classes(!last ? p + 1 : gradients() ? p : -1) : classes(p - 1));
+    }
+  }
+  Tensor weight(ops::Classes now, ops::Classes next) const {
+    return args_.panels ? args_.panels->weight(outer_, now, next) : args_.weight.slice(0, now.begin, now.end);
+  }
+  Tensor dweight(ops::Classes now, ops::Classes next) const {
+    return args_.panels ? args_.panels->dweight(outer_, now, next) : args_.dweight.slice(0, now.begin, now.end);
+  }
+  void written(ops::Classes now) const {
+    if (args_.panels) args_.panels->written(outer_, now);
+  }
+  // All that a walk asks for, where there is nothing to compute.
+  void ask_for_panels() const {
+    if (!args_.panels) return;
+    for_panels(true, [&](ops::Classes now, ops::Classes next) { (void)weight(now, next); });
+    if (!gradients()) return;
+    for_panels(false, [&](ops::Classes now, ops::Classes next) {
+      (void)weight(now, next);
+      if (!args_.dweight) return;
+      const Tensor part = dweight(now, next);
+      for (int64_t j = 0; j < part.sizes[0] && !outer_.measuring() && !args_.accumulate_dweight; ++j) clear_row(part, j);
+      written(now);
+    });
   }
 
   const Context& outer_;
@@ -275,7 +320,7 @@ class Walk {
   LossBatch batch_;
   Buffer kept_;  // the tokens that count, in order
   OwnedTensor logits_, rows_, dx_rows_;
-  Buffer scales_;
+  Buffer sums_, scales_;  // of kept tokens
   OwnedTensor bias_sums_;
   Buffer workspace_;
   StackArena stack_;

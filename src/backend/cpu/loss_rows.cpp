@@ -7,19 +7,11 @@
 // clang-format on
 
 #include <cmath>
+#include <numeric>
 
 #ifndef TIGON_CPU_LOSS_ROWS_ONCE_
 #define TIGON_CPU_LOSS_ROWS_ONCE_
 namespace tigon::cpu {
-
-// What the loss of a row is made of.
-struct RowStatistics {
-  float shift = 0;
-  double sum = 0;
-  double target_logit = 0;  // x'_y
-  double weighted_sum = 0;  // Σ_j w_j·(x'_j − shift), where asked for
-  int64_t predicted = 0;
-};
 
 // dlogits_j = (softmax·e^(x'_j − shift) − every·w_j − at_target·[j = target]) · dx'_j/dx_j
 struct RowGradient {
@@ -48,12 +40,12 @@ struct SoftCap {
 };
 
 template <class T, class Cap>
-TIGON_SIMD RowStatistics row_statistics(const T* x, int64_t n, int64_t target, const float* weight, bool weighted_sum,
-                                        const Cap& cap) {
+TIGON_SIMD RowSums row_sums(const T* x, int64_t n, int64_t target, const float* weight, bool weighted_sum,
+                            const Cap& cap) {
   const auto raw = [&](int64_t j, auto part) HWY_ATTR { return load(x + j, part); };
   const RowSoftmax soft = softmax_row(n, raw, [&](V v) HWY_ATTR { return cap.value(v); });
-  RowStatistics result{.shift = soft.shift, .sum = soft.sum};
-  result.target_logit = static_cast<double>(hn::GetLane(cap.value(load(x + target, Part{1}))));
+  RowSums result{.any = true, .max = soft.max, .shift = soft.shift, .sum = soft.sum};
+  if (target >= 0) result.target_logit = static_cast<double>(hn::GetLane(cap.value(load(x + target, Part{1}))));
   // The maximum is exact, so its first place is found by equality; the cap, which could make ties, is not in it.
   result.predicted = soft.first_block;
   for (int64_t j = soft.first_block; j < std::min(n, soft.first_block + kSoftmaxBlock); ++j) {
@@ -72,13 +64,13 @@ TIGON_SIMD RowStatistics row_statistics(const T* x, int64_t n, int64_t target, c
   return result;
 }
 
-RowStatistics LossRowStatistics(const LogitRow& row, int64_t target, const float* weight, bool weighted_sum,
-                                float softcap) {
-  RowStatistics result;
+// Of one row's columns; `target` is counted from the first of them, negative where it is elsewhere.
+RowSums LossRowSums(const LogitRow& row, int64_t target, const float* weight, bool weighted_sum, float softcap) {
+  RowSums result;
   with_type(row.dtype, [&](auto* type) HWY_ATTR {
     const auto* x = static_cast<const std::remove_pointer_t<decltype(type)>*>(row.logits);
-    result = softcap > 0 ? row_statistics(x, row.count, target, weight, weighted_sum, SoftCap(softcap))
-                         : row_statistics(x, row.count, target, weight, weighted_sum, NoCap());
+    result = softcap > 0 ? row_sums(x, row.count, target, weight, weighted_sum, SoftCap(softcap))
+                         : row_sums(x, row.count, target, weight, weighted_sum, NoCap());
   });
   return result;
 }
@@ -144,7 +136,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tigon::cpu {
 
-HWY_EXPORT(LossRowStatistics);
+HWY_EXPORT(LossRowSums);
 HWY_EXPORT(LossRowGradient);
 
 LossBatch::LossBatch(const Context& ctx, const LossInputs& inputs)
@@ -172,13 +164,38 @@ double LossBatch::upstream_of(int64_t token) const {
   return static_cast<double>(in_.dloss.as<float>()[in_.dloss.sizes[0] == 1 ? 0 : token]);
 }
 
-RowScale LossBatch::add_row(int64_t token, const LogitRow& row) const {
+void LossBatch::add_columns(int64_t token, const LogitRow& columns, RowSums& sums) const {
+  const bool smooths = in_.options.label_smoothing > 0;
+  const float* weights = in_.class_weight ? class_weights() + columns.first : nullptr;
+  const int64_t y = target(token) - columns.first;
+  RowSums found = HWY_DYNAMIC_DISPATCH(LossRowSums)(columns, y < columns.count ? y : -1, weights, smooths,
+                                                    static_cast<float>(in_.options.softcap));
+  found.predicted += columns.first;
+  if (smooths) {
+    found.weights = columns.count == in_.vocab ? class_weight_sum_ : static_cast<double>(columns.count);
+    if (weights != nullptr && columns.count < in_.vocab) found.weights = std::accumulate(weights, weights + columns.count, 0.0);
+  }
+  if (!sums.any) {
+    sums = found;
+    return;
+  }
+  const double shift = std::max(static_cast<double>(sums.shift), static_cast<double>(found.shift));
+  const auto moved = [&](const RowSums& part) { return static_cast<double>(part.shift) - shift; };
+  sums.sum = sums.sum * std::exp(moved(sums)) + found.sum * std::exp(moved(found));
+  sums.weighted_sum += moved(sums) * sums.weights + found.weighted_sum + moved(found) * found.weights;
+  sums.shift = static_cast<float>(shift);
+  sums.weights += found.weights;
+  sums.target_logit += found.target_logit;  // one of them has it
+  if (found.max > sums.max) {
+    sums.max = found.max;
+    sums.predicted = found.predicted;
+  }
+}
+
+RowScale LossBatch::finish_row(int64_t token, const RowSums& row_sums) const {
   const auto& options = in_.options;
   const double smoothing = options.label_smoothing;
   const int64_t y = target(token);
-  const RowStatistics row_sums =
-      HWY_DYNAMIC_DISPATCH(LossRowStatistics)(row, y, in_.class_weight ? in_.class_weight.as<float>() : nullptr,
-                                              smoothing > 0, static_cast<float>(options.softcap));
   // The loss is formed from the logarithm alone: beside a large shift lse has no room for it.
   const double shift = static_cast<double>(row_sums.shift), log_sum = std::log(row_sums.sum), lse = shift + log_sum;
   double entropy = (1.0 - smoothing) * weight_of(y) * (log_sum + (shift - row_sums.target_logit));
@@ -200,8 +217,8 @@ RowScale LossBatch::row_scale(const LogitRow& row, float lse) const {
   // the sum. Such a row is read once more.
   constexpr float kLargest = 128.0f;
   if (std::abs(lse) <= kLargest) return {.shift = static_cast<double>(lse)};
-  const RowStatistics sums =
-      HWY_DYNAMIC_DISPATCH(LossRowStatistics)(row, 0, nullptr, false, static_cast<float>(in_.options.softcap));
+  const RowSums sums =
+      HWY_DYNAMIC_DISPATCH(LossRowSums)(row, 0, nullptr, false, static_cast<float>(in_.options.softcap));
   return {.shift = static_cast<double>(sums.shift), .sum = sums.sum};
 }
 
@@ -231,7 +248,7 @@ void LossBatch::write_gradient(int64_t token, const LogitRow& row, const RowScal
                              .at_target = static_cast<float>(entropy * at_target),
                              .target = y >= row.first && y < row.first + row.count ? y - row.first : -1};
   HWY_DYNAMIC_DISPATCH(LossRowGradient)
-  (row, gradient, in_.class_weight ? in_.class_weight.as<float>() + row.first : nullptr,
+  (row, gradient, in_.class_weight ? class_weights() + row.first : nullptr,
    static_cast<float>(options.softcap), stream, type, dlogits);
 }
 

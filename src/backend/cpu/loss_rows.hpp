@@ -22,6 +22,18 @@ struct RowScale {
   double sum = 1;
 };
 
+// What is known of a row of which some columns were seen.
+struct RowSums {
+  bool any = false;          // whether any were
+  float max = 0;             // the largest x, where it first stands:
+  int64_t predicted = 0;
+  float shift = 0;           // near the largest x'
+  double sum = 0;            // Σ_j e^(x'_j − shift)
+  double target_logit = 0;   // x'_y
+  double weighted_sum = 0;   // Σ_j w_j·(x'_j − shift), with label smoothing
+  double weights = 0;        // Σ_j w_j, with label smoothing
+};
+
 // A row of logits, or a block of its columns that begins at class `first`.
 struct LogitRow {
   DType dtype = DType::f32;
@@ -41,8 +53,15 @@ class LossBatch {
   int64_t counted_tokens() const { return counted_; }
   bool counted(int64_t token) const { return target(token) != in_.options.ignore_index; }
 
-  // The loss of one counted token from its whole row, written to the outputs.
-  RowScale add_row(int64_t token, const LogitRow& row) const;
+  // Columns of a counted token's row, and those that come after them.
+  void add_columns(int64_t token, const LogitRow& columns, RowSums& sums) const;
+  // The loss of the token, from its whole row, written to the outputs.
+  RowScale finish_row(int64_t token, const RowSums& sums) const;
+  RowScale add_row(int64_t token, const LogitRow& row) const {
+    RowSums sums;
+    add_columns(token, row, sums);
+    return finish_row(token, sums);
+  }
   // Softmax of a whole row whose lse forward gave.
   RowScale row_scale(const LogitRow& row, float lse) const;
   // The gradient of a row, or of some of its columns, into dlogits (which may be the logits); `stream` stores it past
@@ -67,6 +86,7 @@ class LossBatch {
   double weight_of(int64_t class_index) const {
     return in_.class_weight ? static_cast<double>(in_.class_weight.as<float>()[class_index]) : 1.0;
   }
+  const float* class_weights() const { return in_.class_weight ? in_.class_weight.as<float>() : nullptr; }
   double scale_of(int64_t token) const {
     return in_.token_scale ? static_cast<double>(in_.token_scale.as<float>()[token]) : 1.0;
   }

@@ -7,7 +7,8 @@
 // the last of them is filled up with rows of zeros.
 //
 // The lean walk keeps no chunk of whole logits: it goes twice over panels of the vocabulary, first for each row's
-// softmax, then for the gradient. That is a fourth product for a fraction of the memory.
+// softmax, then, from the last panel to the first, for the gradient. That is a fourth product for a fraction of the
+// memory, and the weight itself may come in panels.
 #include <algorithm>
 
 #include "backend/cuda/capture.cuh"
@@ -120,8 +121,8 @@ class Walk {
         loss_rows_(ctx.scratch("loss_row_tokens", tokens_ * static_cast<int64_t>(sizeof(LossRow)))),
         logits_(ctx, "flce_logits", args.x.dtype, {chunk_, logits_stride()}, MemoryClass::workspace),
         rows_(ctx, "flce_rows", args.x.dtype, {chunk_, hidden_stride()}, MemoryClass::workspace),
-        weight_(ctx, "flce_weight", args.weight.dtype, {pads_weight() ? vocab_ : 0, hidden_stride()},
-                MemoryClass::workspace),
+        weight_(ctx, "flce_weight", args.weight.dtype,
+                {pads_weight() ? (args.panels ? panel_ : vocab_) : 0, hidden_stride()}, MemoryClass::workspace),
         dx_sums_(ctx, "flce_dx", DType::f32, {args.chunk.lean && args.dx ? chunk_ : 0, hidden_stride()},
                  MemoryClass::workspace),
         dweight_sums_(ctx, "flce_dweight", DType::f32, {sums_dweight_apart() ? vocab_ : 0, hidden_stride()},
@@ -141,6 +142,7 @@ class Walk {
   }
 
   void run() {
+    if (args_.panels != nullptr) return run_from_panels();
     const DeviceGuard guard(ctx_);
     const Parts chunks(tokens_, chunk_);
     const Buffer scratch = ctx_.scratch("flce_chunk", scratch_of(chunks));
@@ -170,6 +172,20 @@ class Walk {
   }
 
  private:
+  // All tokens are one chunk, which is never skipped: its panels are asked for even where no token counts.
+  void run_from_panels() {
+    const DeviceGuard guard(ctx_);
+    if (!ctx_.measuring()) {
+      loss_count(ctx_, batch_);
+      clear_uncounted_dx();
+      clear_padding();
+    }
+    chunk(ctx_, Parts(tokens_, chunk_), 0);
+    if (ctx_.measuring()) return;
+    finish_parameters(1);
+    loss_finish(ctx_, batch_, args_.out, args_.options.reduction, sums_, false);
+  }
+
   // What the chunks' kernels and products are given.
   WorkKey key(const Buffer& scratch) const {
     WorkKey key;
@@ -187,14 +203,15 @@ class Walk {
 
   bool gradients() const { return args_.dx || args_.dweight || args_.dbias; }
   bool keeps_fine_sums() const {
-    return args_.dweight && divide_up(tokens_, chunk_) > 1 && dweight_sums_fit(ctx_, args_.dweight);
+    return args_.dweight && !args_.panels && divide_up(tokens_, chunk_) > 1 && dweight_sums_fit(ctx_, args_.dweight);
   }
   // Without finer sums a few chunks may round a 16-bit dweight one after the other; beyond, it is added up in f32. In
   // bf16 these roundings are most of its error; in f16 that of dlogits is, whose small ones lose bits. Where memory
   // comes first, so do a few roundings more.
   bool sums_dweight_apart() const {
     const int64_t few = args_.dweight.dtype == DType::f16 || args_.chunk.lean ? 8 : 2;
-    return args_.dweight && args_.dweight.dtype != DType::f32 && !keeps_fine_sums() && divide_up(tokens_, chunk_) > few;
+    return args_.dweight && !args_.panels && args_.dweight.dtype != DType::f32 && !keeps_fine_sums() &&
+           divide_up(tokens_, chunk_) > few;
   }
   // What the budget has room for, evened out over the vocabulary, in whole tiles.
   int64_t lean_panel() const {
@@ -219,6 +236,15 @@ class Walk {
   Tensor rows(int64_t count) const { return without_padding(rows_).slice(0, 0, count); }
   Tensor weight(int64_t first, int64_t end) const {
     return (pads_weight() ? without_padding(weight_) : args_.weight).slice(0, first, end);
+  }
+  // Rows `now` of it, wherever they come from.
+  Tensor weight(const Context& ctx, ops::Classes now, ops::Classes next) const {
+    if (args_.panels == nullptr) return weight(now.begin, now.end);
+    const Tensor panel = args_.panels->weight(ctx, now, next);
+    if (!pads_weight()) return panel;
+    const Tensor padded = weight_.view.slice(0, 0, now.end - now.begin);
+    if (!ctx.measuring()) copy_rows(ctx, panel, padded);
+    return without_padding(padded);
   }
   Tensor without_padding(const Tensor& t) const { return t.slice(1, 0, hidden_); }
 
@@ -304,10 +330,20 @@ class Walk {
   }
 
   // dW of some classes, and db.
-  void parameters(const Context& ctx, const Tensor& dlogits, int64_t first_class, const Tokens& of) const {
-    const int64_t end = first_class + dlogits.sizes[1];
-    if (args_.dweight) add_dweight(ctx, dlogits, first_class, of);
-    if (args_.dbias) column_sums(ctx, dlogits, dbias_sums_.view.slice(0, first_class, end), !of.first);
+  void parameters(const Context& ctx, const Tensor& dlogits, ops::Classes now, ops::Classes next,
+                  const Tokens& of) const {
+    if (args_.dweight && args_.panels != nullptr) {
+      const Tensor part = args_.panels->dweight(ctx, now, next);
+      product(ctx, {.a = dlogits,
+                    .b = rows(dlogits.sizes[0]),
+                    .c = part,
+                    .a_transposed = true,
+                    .accumulate = args_.accumulate_dweight});
+      args_.panels->written(ctx, now);
+    } else if (args_.dweight) {
+      add_dweight(ctx, dlogits, now.begin, of);
+    }
+    if (args_.dbias) column_sums(ctx, dlogits, dbias_sums_.view.slice(0, now.begin, now.end), !of.first);
   }
 
   void add_dweight(const Context& ctx, const Tensor& dlogits, int64_t first_class, const Tokens& of) const {
@@ -345,7 +381,7 @@ class Walk {
                   .b_transposed = true,
                   .c_padded = true});
     if (!ctx.measuring()) loss_rows(ctx, batch_, of.begin, block, gradients() ? block : Tensor{}, true, false);
-    parameters(ctx, block, 0, of);
+    parameters(ctx, block, {0, vocab_}, {}, of);
     if (!args_.dx) return;
     // The copy of x is no longer needed.
     product(ctx, {.a = block, .b = weight(0, vocab_), .c = rows(of.count()), .c_padded = true});
@@ -354,32 +390,36 @@ class Walk {
 
   void panels(const Context& ctx, const Tokens& of) const {
     const Parts panels(vocab_, panel_);
-    const auto panel_logits = [&](int64_t p) {
-      const int64_t first = panels.begin(p), end = panels.end(p);
-      const Tensor block = logits(of.count(), end - first);
+    const auto classes = [&](int64_t p) {
+      return p < 0 || p >= panels.count ? ops::Classes{} : ops::Classes{panels.begin(p), panels.end(p)};
+    };
+    const auto panel_logits = [&](const Tensor& panel, ops::Classes now) {
+      const Tensor block = logits(of.count(), now.end - now.begin);
       product(ctx, {.a = rows(of.count()),
-                    .b = weight(first, end),
+                    .b = panel,
                     .c = block,
-                    .bias = args_.bias ? args_.bias.slice(0, first, end) : Tensor{},
+                    .bias = args_.bias ? args_.bias.slice(0, now.begin, now.end) : Tensor{},
                     .b_transposed = true,
                     .c_padded = true});
       return block;
     };
     for (int64_t p = 0; p < panels.count; ++p) {
-      const Tensor block = panel_logits(p);
-      if (!ctx.measuring()) loss_panel_stats(ctx, batch_, of.begin, block, panels.begin(p), true);
+      // The last panel is the first of the way back.
+      const ops::Classes now = classes(p), next = p + 1 < panels.count ? classes(p + 1) : classes(gradients() ? p : -1);
+      const Tensor block = panel_logits(weight(ctx, now, next), now);
+      if (!ctx.measuring()) loss_panel_stats(ctx, batch_, of.begin, block, now.begin, true);
     }
     if (!gradients()) return;
-    for (int64_t p = 0; p < panels.count; ++p) {
-      const int64_t first = panels.begin(p), end = panels.end(p);
-      const Tensor block = panel_logits(p);
-      if (!ctx.measuring()) loss_panel_gradient(ctx, batch_, of.begin, block, first, nullptr, block, true);
-      parameters(ctx, block, first, of);
+    for (int64_t p = panels.count; p-- > 0;) {
+      const ops::Classes now = classes(p), next = classes(p - 1);
+      const Tensor panel = weight(ctx, now, next), block = panel_logits(panel, now);
+      if (!ctx.measuring()) loss_panel_gradient(ctx, batch_, of.begin, block, now.begin, nullptr, block, true);
+      parameters(ctx, block, now, next, of);
       if (args_.dx) {
         product(ctx, {.a = block,
-                      .b = weight(first, end),
+                      .b = panel,
                       .c = without_padding(dx_sums_).slice(0, 0, of.count()),
-                      .accumulate = p > 0,
+                      .accumulate = p + 1 < panels.count,
                       .c_padded = true});
       }
     }
@@ -399,7 +439,7 @@ class Walk {
         unary(ctx_, {.x = sums, .y = out});
       }
     };
-    if (args_.dweight && (sums_dweight_apart() || chunks == 0)) write(without_padding(dweight_sums_), args_.dweight);
+    if (args_.dweight && !args_.panels && (sums_dweight_apart() || chunks == 0)) write(without_padding(dweight_sums_), args_.dweight);
     if (args_.dbias) write(dbias_sums_, args_.dbias);
   }
 

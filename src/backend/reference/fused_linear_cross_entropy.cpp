@@ -3,7 +3,23 @@
 
 namespace tigon::reference {
 
+namespace {
+
+// A weight that comes in panels: one of all classes is plain enough.
+void from_one_panel(const Context& ctx, const ops::FusedLinearCrossEntropyForward& args) {
+  const ops::Classes all{0, args.weight.sizes[0]};
+  ops::FusedLinearCrossEntropyForward whole = args;
+  whole.panels = nullptr;
+  whole.weight = args.panels->weight(ctx, all, {});
+  if (args.dweight) whole.dweight = args.panels->dweight(ctx, all, {});
+  reference::fused_linear_cross_entropy_forward(ctx, whole);
+  if (args.dweight) args.panels->written(ctx, all);
+}
+
+}  // namespace
+
 void fused_linear_cross_entropy_forward(const Context& ctx, const ops::FusedLinearCrossEntropyForward& args) {
+  if (args.panels != nullptr) return from_one_panel(ctx, args);
   if (ctx.measuring()) return;
   const int64_t tokens = args.x.sizes[0], hidden = args.x.sizes[1], vocab = args.weight.sizes[0];
   const LossBatch batch(args.target, args.class_weight, args.token_scale, args.dloss, args.options);
