@@ -34,8 +34,9 @@ int64_t product(std::initializer_list<int64_t> factors) {
 MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& asked) {
   check_train_config(asked, model);
   TrainConfig train = asked;
-  // The host updates early wherever that may be.
-  if (train.memory.homes.states == Home::host) train.memory.update_early = false;
+  // Updates that move something are early wherever they may be.
+  if (train.memory.moves_updates()) train.memory.update_early = false;
+  train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, train.device);
   if (static_cast<int64_t>(parameters.blocks.size()) != model.layers) {
     throw Error(ErrorCode::invalid_argument, {.where = "plan_memory",
                                               .what = "the parameters are those of another model",

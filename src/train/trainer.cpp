@@ -173,7 +173,7 @@ const StageRuns& Trainer::stage_runs() const noexcept { return impl_->stages.run
 void Trainer::finish() const { impl_->residency.finish(); }
 Traffic Trainer::traffic() const noexcept {
   Traffic traffic = impl_->moved;
-  traffic.update_seconds = impl_->residency.traffic().update_seconds;
+  impl_->residency.add_updates(traffic);
   return traffic;
 }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }

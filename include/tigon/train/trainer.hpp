@@ -25,11 +25,14 @@ struct StepReport {
   bool finite = true;    // the loss and the gradient's norm
 };
 
-// What steps have moved between the device and the host, and how long the host has updated.
+// What steps have moved between the device and the host, and who has updated beside them: parameters by whom, and how
+// long the host has taken.
 struct Traffic {
   int64_t up_bytes = 0;    // to the device
   int64_t down_bytes = 0;  // to the host
   double update_seconds = 0;
+  int64_t updated_by_host = 0;
+  int64_t updated_by_device = 0;
 };
 
 // A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers
@@ -67,7 +70,7 @@ class Trainer {
   // The results of the oldest step that was submitted and not collected; waits for it.
   StepReport collect();
   int64_t pending() const noexcept;
-  // Waits for the last update where the host makes it, and throws what it failed of.
+  // Waits for the last update where it goes on beside the step, and throws what it failed of.
   void finish() const;
   // How many steps may be under way before one must be collected.
   int64_t most_pending() const noexcept;
