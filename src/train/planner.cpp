@@ -226,7 +226,7 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     suggest(changed, std::string("--offload ") + what, why);
   };
   if (train.device.kind == DeviceKind::cuda && !train.memory.homes.any_away()) {
-    offload("optimizer", "states and gradients on the host, whose cores update behind the next forward");
+    offload("optimizer", "states and gradients on the host, updated behind the next forward");
     offload("all", "weights too: they come twice a step, which large batches hide");
     offload("all+checkpoints", "each layer's input as well");
   }

@@ -12,6 +12,12 @@
 
 namespace tigon {
 
+// Seconds that whoever computes has waited for what is elsewhere.
+struct Waits {
+  double copies = 0;   // to and from the host
+  double updates = 0;  // of parameters that the next layer needs
+};
+
 // What one step came to.
 struct StepReport {
   int64_t step = 0;  // counts from 1
@@ -21,6 +27,7 @@ struct StepReport {
   double loss_scale = 1;
   int64_t tokens = 0;    // in the step
   double seconds = 0;    // on a GPU, from the end of the step before; else 0
+  Waits waits{};         // where something is away from the device
   bool skipped = false;  // overflowed under a dynamic loss scale
   bool finite = true;    // the loss and the gradient's norm
 };

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "tigon/core/scope.hpp"
 #include "tigon/ops/device_memory.hpp"
 
 namespace tigon {
@@ -26,6 +28,9 @@ class Flag {
   std::atomic<bool> raised_ = false;
   std::exception_ptr failure_;
 };
+
+// The scopes in which whoever computes waits.
+inline constexpr std::string_view kWaitForCopies = "wait for copies", kWaitForUpdates = "wait for updates";
 
 // Something that will have happened: a task of a host's thread, and what that task has queued on a GPU or with other
 // threads. The one word by which those that compute, copy and update wait for each other.
@@ -61,13 +66,18 @@ class Moment {
     for (size_t i = 0; i < others(); ++i) (*queued_)[i].check();
   }
   // What is queued on ctx.stream from now on waits for the device's part of it; the caller waits for the host's.
-  void hold(const Context& ctx) const {
-    wait_for_task();
-    for (size_t i = 0; i < others(); ++i) (*queued_)[i].hold(ctx);
-    if (event_) event_->wait(ctx);
+  void hold(const Context& ctx, std::string_view scope = kWaitForCopies) const {
+    if (!flag_ && !queued_ && !event_) return;
+    const Scope waits(ctx, scope);
+    queue_wait(ctx);
   }
 
  private:
+  void queue_wait(const Context& ctx) const {
+    wait_for_task();
+    for (size_t i = 0; i < others(); ++i) (*queued_)[i].queue_wait(ctx);
+    if (event_) event_->wait(ctx);
+  }
   void wait_for_task() const {
     if (!flag_) return;
     flag_->wait();

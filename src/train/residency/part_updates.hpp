@@ -21,7 +21,7 @@ class PartUpdates {
   const Moment& updated(int part) const { return updated_[static_cast<size_t>(part)]; }
   // What ctx.stream gets from now on comes after the part's last update.
   void hold(const Context& ctx, int part) const {
-    if (!ctx.measuring()) updated(part).hold(ctx);
+    if (!ctx.measuring()) updated(part).hold(ctx, kWaitForUpdates);
   }
   // Throws what an update has failed of; waits for nothing.
   void check() const;
