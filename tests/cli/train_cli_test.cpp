@@ -426,7 +426,7 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
           "ms a step of the host"});
   expect(tigon("train --steps 2 --no-gemm-ceiling --offload weights=host --model llama-bytes-1m --batch 1 --seq 8"), 0,
          {"offload weights=host, update gpu", "update: host 0 %, device 100 %\n"});
-  expect(tigon("plan --offload weights=host --update both"), 1, {"--update", "gradients=host", "use --update gpu"});
+  expect(tigon("plan --offload weights=host --update both"), 2, {"--update", "gradients=host", "use --update gpu"});
   expect(tigon("plan --offload all --update tpu"), 2, {"nobody of that name updates", "auto, cpu, gpu or both"});
   expect(tigon("plan --offload weights=moon"), 2, {"there is no such home", "moon"});
   expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});

@@ -138,7 +138,7 @@ TEST_F(GpuResidency, ALargeModelToo) {
     const TemporaryFolder folder;
     Trainer trainer(model, train);
     trainer.initialize();
-    Outcome outcome{.losses = losses(trainer, 0, 4)};
+    Outcome outcome{.losses = losses(trainer, 0, 4), .state = {}};
     trainer.save_weights(folder / "weights");
     outcome.state = read_text_file(folder / "weights" / "model.safetensors", int64_t{1} << 31);
     EXPECT_EQ(trainer.used_bytes(), trainer.plan().total_bytes());
