@@ -66,12 +66,19 @@ void ModelFlags::add_to(CLI::App& command) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   add_word(command, "--offload",
-           "What has its home on the host: none; optimizer (states and gradients, updated by the host's cores); all "
-           "(weights too); all+checkpoints (each layer's input as well); or kind by kind, such as "
-           "states=host,gradients=host",
+           "What has its home on the host: none; optimizer (states and gradients); all (weights too); "
+           "all+checkpoints (each layer's input as well); or kind by kind, such as states=host,gradients=host",
            to_string(train.memory.homes),
            [this](const std::string& text) { train.memory.homes = homes_from_string(text); })
       ->type_name("WHAT");
+  add_word(
+      command, "--update",
+      "With --offload, who updates: cpu, the host's cores where states and gradients are; gpu, through which a few "
+      "pieces at a time pass; both, each taking the next piece when it is free; auto, both on a GPU where that may "
+      "be. The bits are the same",
+      std::string(to_string(train.memory.updater)),
+      [this](const std::string& text) { train.memory.updater = updater_from_string(text); })
+      ->type_name("auto|cpu|gpu|both");
   add_word(command, "--order",
            "With --accumulate: each micro-batch through all layers, or all micro-batches through each layer, so that "
            "weights move twice a step however large it is",
@@ -166,6 +173,7 @@ std::string space_table(std::string_view title, const ByClass& by_class, int64_t
 std::string homes_text(const TrainConfig& train) {
   std::string text;
   if (train.memory.homes.any_away()) text += ", offload " + to_string(train.memory.homes);
+  if (train.memory.moves_updates()) text += ", update " + std::string(to_string(train.memory.updater));
   if (train.accumulate > 1 && train.memory.order == Order::layers) text += ", by layers";
   return text;
 }

@@ -110,7 +110,7 @@ void run(const Flags& flags) {
   fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens{}, {}\n\n", train.batch, train.seq,
              train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "", train.precision.name,
              recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
-             homes_text(train), to_string(flags.model.train.device));
+             homes_text(plan.train), to_string(flags.model.train.device));
   fmt::print("{}", plan_table(plan));
   fmt::print("\nAlive at the peak, all layers together:\n");
   int shown = 0;

@@ -117,10 +117,15 @@ int run(const TrainFlags& flags) {
   if (const Traffic& t = result.traffic; result.trained > 0 && t.up_bytes + t.down_bytes > 0) {
     show("a step moved {} to the device and {} back", human_bytes(t.up_bytes / result.trained),
          human_bytes(t.down_bytes / result.trained));
-    if (t.update_seconds > 0) {
-      show("; its update took {:.0f} ms of the host", 1e3 * t.update_seconds / static_cast<double>(result.trained));
-    }
     show("\n");
+    if (const int64_t updated = t.updated_by_host + t.updated_by_device; updated > 0) {
+      const double host = static_cast<double>(t.updated_by_host) / static_cast<double>(updated);
+      show("update: host {:.0f} %, device {:.0f} %", 100 * host, 100 * (1 - host));
+      if (t.updated_by_host > 0) {
+        show("; {:.0f} ms a step of the host", 1e3 * t.update_seconds / static_cast<double>(result.trained));
+      }
+      show("\n");
+    }
   }
   if (train.device.kind != DeviceKind::cpu) {
     show("beyond the plan the GPU holds {}: its context, libraries, other processes\n",

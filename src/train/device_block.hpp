@@ -25,7 +25,7 @@ void copy_from(const Context& ctx, void* to, const Tensor& from);
 // Some bytes of a contiguous tensor.
 void copy_bytes_to(const Context& ctx, const Tensor& to, int64_t offset, const void* from, int64_t bytes);
 void copy_bytes_from(const Context& ctx, void* to, const Tensor& from, int64_t offset, int64_t bytes);
-// A copy within the device, queued on ctx.stream where there are streams.
+// A copy within the device, or between it and the host, queued on ctx.stream where there are streams.
 void queue_copy(const Context& ctx, const Tensor& to, const Tensor& from);
 void fill_zero(const Context& ctx, const Tensor& t);
 

@@ -34,8 +34,9 @@ int64_t product(std::initializer_list<int64_t> factors) {
 MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& asked) {
   check_train_config(asked, model);
   TrainConfig train = asked;
-  // The host updates early wherever that may be.
-  if (train.memory.homes.states == Home::host) train.memory.update_early = false;
+  // Updates that move something are early wherever they may be.
+  if (train.memory.moves_updates()) train.memory.update_early = false;
+  train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, train.device);
   if (static_cast<int64_t>(parameters.blocks.size()) != model.layers) {
     throw Error(ErrorCode::invalid_argument, {.where = "plan_memory",
                                               .what = "the parameters are those of another model",
@@ -225,7 +226,7 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     suggest(changed, std::string("--offload ") + what, why);
   };
   if (train.device.kind == DeviceKind::cuda && !train.memory.homes.any_away()) {
-    offload("optimizer", "states and gradients on the host, whose cores update behind the next forward");
+    offload("optimizer", "states and gradients on the host, updated behind the next forward");
     offload("all", "weights too: they come twice a step, which large batches hide");
     offload("all+checkpoints", "each layer's input as well");
   }

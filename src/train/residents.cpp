@@ -1,6 +1,9 @@
 #include "train/residents.hpp"
 
+#include <algorithm>
+
 #include "tigon/ops/global_norm.hpp"
+#include "train/residency/device_update.hpp"
 
 namespace tigon {
 
@@ -17,34 +20,43 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   const Precision& precision = train.precision;
   const Homes& homes = train.memory.homes;
   const Context& ctx = spaces.device;
-  const bool host_updates = homes.states == Home::host;
+  const Updater updater = train.memory.updater;
+  const bool by_host = host_updates(updater);
+  // Copies reach pinned memory at full speed; what the host alone updates they need not.
+  const Context& states = homes.states == Home::device ? ctx : device_updates(updater) ? spaces.pinned : spaces.host;
   for (const Parameter& p : list.all) {
     TrainedParameter& trained = parameters.emplace_back();
-    trained.weight = {host_updates ? spaces.pinned : spaces.of(homes.weights), p.name, precision.weight, p.sizes,
+    trained.weight = {by_host ? spaces.pinned : spaces.of(homes.weights), p.name, precision.weight, p.sizes,
                       MemoryClass::weights};
-    if (host_updates && homes.weights == Home::device) {
+    if (by_host && homes.weights == Home::device) {
       trained.on_device = {ctx, p.name, precision.weight, p.sizes, MemoryClass::weights};
     }
-    if (host_updates) {
+    if (homes.gradients == Home::host) {
       trained.gradient = {spaces.pinned, p.name + ".grad", precision.grad, p.sizes, MemoryClass::gradients};
     }
     const auto keep = [&](const char* name, DType dtype, bool copies_weight) {
       trained.states.push_back(
-          {name,
-           copies_weight,
-           {host_updates ? spaces.host : ctx, p.name + "." + name, dtype, p.sizes, MemoryClass::states}});
+          {name, copies_weight, {states, p.name + "." + name, dtype, p.sizes, MemoryClass::states}});
     };
     if (precision.master) keep("master", *precision.master, true);
     keep("m", precision.m, false);
     keep("v", precision.v, false);
   }
-  if (host_updates) {
+  if (homes.gradients == Home::host) {
     int64_t pieces = 0;
     for (const Parameter& p : list.all) pieces += ops::norm_pieces(train.device, p.elements());
     norm_pieces = {ctx, "norm pieces", DType::f64, {pieces}, MemoryClass::other};
-    host_clip = {spaces.pinned, "clipping factor", DType::f32, {1}, MemoryClass::other};
-  } else if (train.turns()) {
+  } else if (train.turns() || train.memory.moves_updates()) {  // which read them behind the next forward
     gradients.take_all(ctx);
+  }
+  if (by_host) host_clip = {spaces.pinned, "clipping factor", DType::f32, {1}, MemoryClass::other};
+  if (train.memory.moves_updates() && device_updates(updater)) {
+    int64_t piece = 0;
+    for (const Parameter& p : list.all) piece = std::max(piece, p.elements());
+    const int64_t bytes = DeviceUpdate::slot_bytes(train, std::min(piece, train.memory.update_piece));
+    for (int i = 0; i < DeviceUpdate::kSlots; ++i) {
+      update_slots.push_back({ctx, "update slot", DType::i32, {bytes / size_of(DType::i32)}, MemoryClass::workspace});
+    }
   }
   // One micro-batch hands the last layer's output on; several wait with it.
   const int64_t places = train.micros_at_once() > 1 ? (model.layers + 1) * train.micros_at_once() : model.layers;

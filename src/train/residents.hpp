@@ -48,7 +48,7 @@ struct TrainedParameter {
     OwnedTensor tensor;
   };
   OwnedTensor weight;     // at home
-  OwnedTensor on_device;  // its copy for the device, where the host updates weights that stay on the device as well
+  OwnedTensor on_device;  // its copy for the device, where the host updates weights that stay on the device too
   OwnedTensor gradient;   // on the host; absent where gradients stay on the device
   std::vector<State> states;
 
@@ -69,9 +69,17 @@ struct Residents {
   // GPU records of one serves for the others.
   std::optional<StepBuffers> turn;
   Gradients gradients;
-  // Where gradients go home: the sums of their squares by pieces, and the clipping factor for the host.
+  // Of a parameter, where it stays until its update.
+  const Tensor& gradient(int parameter) const {
+    const Tensor& home = parameters[static_cast<size_t>(parameter)].gradient;
+    return home.present() ? home : gradients.of(parameter);
+  }
+  // Where gradients go home: the sums of their squares by pieces.
   OwnedTensor norm_pieces;  // [pieces] f64
-  OwnedTensor host_clip;    // [1] f32
+  // Where the host updates: the clipping factor.
+  OwnedTensor host_clip;  // [1] f32
+  // Where the device updates what does not stay there: what a piece of a parameter passes through.
+  std::vector<OwnedTensor> update_slots;
   // Homes of the layers' inputs on the host: of each layer and micro-batch, and where there are several
   // of these the last layer's output.
   std::vector<OwnedTensor> layer_inputs;

@@ -337,6 +337,11 @@ class Run {
     lap_ = now;
     line.tokens_per_second = static_cast<double>(line.report.tokens) / line.seconds;
     if (gemm_rate_ > 0) line.gemm_share = flops_ / line.seconds / gemm_rate_;
+    if (train.memory.homes.any_away()) {
+      line.waits = {.copies = line.report.waits.copies / line.seconds,
+                    .updates = line.report.waits.updates / line.seconds};
+      line.shows_waits = true;
+    }
     // The first step of a run also warms up: caches, pages, the GPU's libraries.
     if (collected_++ > 0) {
       timed_tokens_ += line.report.tokens;
@@ -356,6 +361,11 @@ class Run {
     json.set("seconds", line.seconds);
     json.set("tokens_per_second", line.tokens_per_second);
     if (gemm_rate_ > 0) json.set("gemm_share", line.gemm_share);
+    if (line.shows_waits) {
+      json.set("compute_share", line.compute_share());
+      json.set("copies_share", line.waits.copies);
+      json.set("updates_share", line.waits.updates);
+    }
     json.set("planned_bytes", line.planned_bytes);
     json.set("used_bytes", trainer_.used_bytes());
     if (trainer_.config().precision.loss_scale.dynamic) {
@@ -414,6 +424,8 @@ class Run {
       json.set("bytes_to_device", result_.traffic.up_bytes);
       json.set("bytes_to_host", result_.traffic.down_bytes);
       json.set("host_update_seconds", result_.traffic.update_seconds);
+      json.set("updated_by_host", result_.traffic.updated_by_host);
+      json.set("updated_by_device", result_.traffic.updated_by_device);
     }
     const Device device = trainer_.config().device;
     if (device.kind != DeviceKind::cpu) {

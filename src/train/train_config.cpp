@@ -117,18 +117,6 @@ double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
   return schedule.floor + (1.0 - schedule.floor) * down;
 }
 
-// Which mixtures there are so far.
-static void check_homes(const Homes& homes) {
-  if (homes.states == homes.gradients && (homes.weights == Home::device || homes.states == Home::host)) return;
-  throw Error(
-      ErrorCode::unsupported,
-      {.where = "--offload",
-       .what = "states on the host are updated there, with gradients there, and weights on the host by them alone",
-       .expected = "states and gradients in one home, and weights on the host only with them",
-       .got = to_string(homes),
-       .fix = "Use optimizer, all or all+checkpoints."});
-}
-
 void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("batch", static_cast<double>(train.batch), 1, 1 << 20);
   check_range("seq", static_cast<double>(train.seq), 1, kLongestSequence);
@@ -149,8 +137,8 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("loss scale's window", static_cast<double>(scale.window), 1, 1e12);
   check_range("loss scale's hysteresis", static_cast<double>(scale.hysteresis), 1, 1e12);
   check_ignore_index(train.ignore_index);
-  const bool device_updates = train.memory.homes.states == Home::device;  // the host sees to it itself
-  if (train.memory.update_early && device_updates &&
+  const bool moves = train.memory.moves_updates();  // then parts are updated early wherever they may be
+  if (train.memory.update_early && !moves &&
       (train.clip != 0 || train.accumulate > 1 || scale.dynamic || scale.initial != 1)) {
     throw Error(ErrorCode::invalid_argument,
                 {.where = "early updates",
@@ -159,7 +147,16 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                  .fix = "Add --clip 0 --accumulate 1, and use another precision than fp16."});
   }
   check_stages(train.memory);
-  check_homes(train.memory.homes);
+  if (train.memory.update_early && moves && train.memory.homes.gradients == Home::device) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        {.where = "--update-early",
+         .what = "an update that moves weights or states goes on beside backward, which would overwrite gradients",
+         .expected = "gradients=host in --offload, where one layer's are on the device at a time",
+         .got = to_string(train.memory.homes)});
+  }
+  (void)settled_updater(train.memory.updater, train.memory.homes, train.device);
+  check_range("piece of an update", static_cast<double>(train.memory.update_piece), 1, 0x1p40);
   const int64_t longest = model.longest_sequence();
   if (train.seq > longest) {
     throw Error(ErrorCode::unsupported,

@@ -14,6 +14,7 @@
 #include "train/room.hpp"
 #include "train/stage_counter.hpp"
 #include "train/step.hpp"
+#include "train/wait_clock.hpp"
 #include "train/weights_io.hpp"
 
 namespace tigon {
@@ -83,7 +84,7 @@ struct Trainer::Impl {
             .stream = compute.get(),
             .threads = train.threads,
             .memory = &source,
-            .observer = &stages};
+            .observer = &watchers};
   }
   Context host(MemorySource& source) const { return {.threads = train.threads, .memory = &source}; }
   // For copies to and from the host: they must not wait behind a running step.
@@ -94,6 +95,7 @@ struct Trainer::Impl {
     size_t buffers = 0;
     int64_t counted = 0;
     std::unique_ptr<DeviceEvent> done{};
+    WaitClock::Step waits{};
   };
   // A moment of the stream that computes; none where nothing is queued.
   std::unique_ptr<DeviceEvent> moment(const Context& ctx) const {
@@ -130,6 +132,8 @@ struct Trainer::Impl {
   ReplayArena resident_arena, pinned_arena, host_arena;
   std::deque<ReplayArena> phases;
   StageCounter stages;
+  WaitClock waits;
+  BothWatch watchers{stages, waits};
   Residents residents;
   Residency residency;
   Step step;
@@ -173,7 +177,7 @@ const StageRuns& Trainer::stage_runs() const noexcept { return impl_->stages.run
 void Trainer::finish() const { impl_->residency.finish(); }
 Traffic Trainer::traffic() const noexcept {
   Traffic traffic = impl_->moved;
-  traffic.update_seconds = impl_->residency.traffic().update_seconds;
+  impl_->residency.add_updates(traffic);
   return traffic;
 }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
@@ -359,6 +363,7 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
   copy_to(t.transfers(), b.loss_grad, &loss_grad);
 
   t.unfinished = true;
+  t.waits.give_back(t.waits.take());  // an evaluation's
   const Traffic before = t.residency.traffic();
   Impl::Pending entry{
       .report = {.step = ++t.steps_submitted,
@@ -386,6 +391,7 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
   t.updates += entry.report.skipped ? 0 : 1;
   t.memory_of(update_phase).restart();
   entry.done = t.moment(step_ctx);
+  entry.waits = t.waits.take();
   t.pending.push_back(std::move(entry));
   const Traffic after = t.residency.traffic();
   t.moved.up_bytes += after.up_bytes - before.up_bytes;
@@ -405,6 +411,7 @@ StepReport Trainer::collect() {
     entry.report.seconds = t.step_began->ms_until(*entry.done) / 1e3;
     t.step_began = std::move(entry.done);
   }
+  entry.report.waits = t.waits.seconds(std::move(entry.waits));
   const StepBuffers& b = t.residents.buffers[entry.buffers];
   std::vector<float> results(static_cast<size_t>(b.results.view.sizes[0]));
   copy_from(t.transfers(), results.data(), b.results);

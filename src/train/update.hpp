@@ -11,10 +11,19 @@ struct UpdateArgs {
   double loss_scale = 1.0;
 };
 
-// AdamW for one parameter, by whoever ctx is, over tensors that it reaches.
-void update_parameter(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
-                      const TrainedParameter& trained, const Tensor& gradient, const Tensor& grad_scale,
-                      const UpdateArgs& args);
+// Some elements of a contiguous tensor, flat. Of an absent one an absent one.
+Tensor flat_slice(const Tensor& t, int64_t first, int64_t elements);
+
+// What AdamW takes of a parameter. The copy is of a master's.
+struct AdamwTensors {
+  Tensor param, grad, m, v, param_copy;
+  AdamwTensors slice(int64_t first, int64_t elements) const;
+};
+AdamwTensors adamw_tensors(const TrainedParameter& trained, const Tensor& gradient);
+
+// AdamW for the elements of a parameter from `first` on, by whoever ctx is, over flat tensors that it reaches.
+void update_piece(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int parameter,
+                  int64_t first, const AdamwTensors& tensors, const Tensor& grad_scale, const UpdateArgs& args);
 
 // The optimizer's half of a step, over what stays: the norm of the gradients, and AdamW.
 class Update {

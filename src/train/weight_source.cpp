@@ -1,6 +1,6 @@
 #include "train/weight_source.hpp"
 
-#include "train/residency/host_update.hpp"
+#include "train/residency/part_updates.hpp"
 
 namespace tigon {
 

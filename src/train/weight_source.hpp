@@ -4,7 +4,7 @@
 
 namespace tigon {
 
-class HostUpdate;
+class PartUpdates;
 class WeightSource;
 
 // The right to read a part's weights on the device, until it goes.
@@ -42,10 +42,10 @@ class WeightSource {
   virtual void release(const Part& part) noexcept = 0;
 };
 
-// All weights stay on the device. `updates`: by the host, which must have brought them.
+// All weights stay on the device. `updates`: those beside the stream, which every part waits for.
 class ResidentWeights final : public WeightSource {
  public:
-  ResidentWeights(const ParameterList& parameters, const Residents& residents, const HostUpdate* updates = nullptr)
+  ResidentWeights(const ParameterList& parameters, const Residents& residents, const PartUpdates* updates = nullptr)
       : parameters_(parameters), residents_(residents), updates_(updates) {}
   WeightLease acquire(const Context& ctx, int part, int next) override;
 
@@ -54,7 +54,7 @@ class ResidentWeights final : public WeightSource {
 
   const ParameterList& parameters_;
   const Residents& residents_;
-  const HostUpdate* updates_;
+  const PartUpdates* updates_;
 };
 
 }  // namespace tigon

@@ -420,10 +420,14 @@ TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
 TEST(TrainCli, OffloadTellsWhatItMoves) {
   const std::string run = "--model llama-bytes-1m --batch 1 --seq 8 --recompute block --accumulate 2 --order layers ";
   expect(tigon("plan " + run + "--offload all+checkpoints"), 0,
-         {"offload all+checkpoints, by layers", "device ", "host, pinned", "host  "});
+         {"offload all+checkpoints, update cpu, by layers", "device ", "host, pinned", "host  "});
   expect(tigon("train --steps 2 --no-gemm-ceiling " + run + "--offload all"), 0,
-         {"a step moved", "to the device", "its update took", "of the host"});
-  expect(tigon("plan --offload weights=host"), 1, {"--offload", "Use optimizer, all or all+checkpoints"});
+         {"compute ", "copies ", "a step moved", "to the device", "update: host 100 %, device 0 %",
+          "ms a step of the host"});
+  expect(tigon("train --steps 2 --no-gemm-ceiling --offload weights=host --model llama-bytes-1m --batch 1 --seq 8"), 0,
+         {"offload weights=host, update gpu", "update: host 0 %, device 100 %\n"});
+  expect(tigon("plan --offload weights=host --update both"), 2, {"--update", "gradients=host", "use --update gpu"});
+  expect(tigon("plan --offload all --update tpu"), 2, {"nobody of that name updates", "auto, cpu, gpu or both"});
   expect(tigon("plan --offload weights=moon"), 2, {"there is no such home", "moon"});
   expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});
 }
@@ -455,6 +459,7 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
     std::vector<std::string> arguments = arguments_for(killed);
     const char* const homes[] = {"none", "all+checkpoints", "optimizer", "all"};
     arguments.insert(arguments.end(), {"--offload", homes[i % 4]});
+    if (i % 4 >= 2) arguments.insert(arguments.end(), {"--update", i % 3 == 0 ? "gpu" : "both"});
     const pid_t pid = start(arguments, output);
     // From before the first step to many steps in, in steps that hit saves as well.
     std::this_thread::sleep_for(std::chrono::milliseconds(15 + 37 * i % 400));

@@ -1,5 +1,5 @@
-// On a GPU too, where bytes live changes no bit: copies beside kernels, updates by the host's cores, steps queued
-// ahead.
+// On a GPU too, where bytes live changes no bit: copies beside kernels, updates by the host's cores and by the GPU,
+// steps queued ahead.
 #include <gtest/gtest.h>
 
 #include "gpu/gpu_run.hpp"
@@ -75,6 +75,106 @@ TEST_F(GpuResidency, ATiedEmbeddingHasTheSameBitsInEveryHome) {
       train.memory.homes = homes_from_string(homes);
       expect_same(run(model, train), resident, homes);
     }
+  }
+}
+
+struct UpdateCase {
+  const char* homes;
+  Updater updater;
+  int64_t piece;
+};
+// In pieces of which a matrix has many, and in those of a real run.
+const UpdateCase kUpdates[] = {
+    {"optimizer", Updater::cpu, 1 << 21},
+    {"optimizer", Updater::gpu, 1000},
+    {"optimizer", Updater::both, 1024},
+    {"all", Updater::cpu, 1000},
+    {"all", Updater::gpu, 1 << 21},
+    {"all", Updater::both, 4096},
+    {"all+checkpoints", Updater::both, 1 << 21},
+    {"states=host", Updater::gpu, 4096},
+    {"gradients=host", Updater::gpu, 1000},
+    {"weights=host", Updater::gpu, 4096},
+    {"weights=host,states=host", Updater::gpu, 1000},
+    {"weights=host,gradients=host", Updater::gpu, 4096},
+};
+void set_case(TrainConfig& train, const UpdateCase& c) {
+  train.memory.homes = homes_from_string(c.homes);
+  train.memory.updater = c.updater;
+  train.memory.update_piece = c.piece;
+}
+std::string name_of(const UpdateCase& c) { return std::string(c.homes) + " by " + std::string(to_string(c.updater)); }
+
+TEST_F(GpuResidency, WhoeverUpdatesTheBitsAreTheSame) {
+  for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
+    for (const double clip : {1.0, 0.01, 0.0}) {
+      for (const Order order : {Order::batches, Order::layers}) {
+        TrainConfig train = gpu_run(precision);
+        train.clip = clip;
+        train.accumulate = order == Order::layers ? 2 : 1;
+        train.memory.order = order;
+        const Outcome resident = run(gpu_model(), train);
+        for (const UpdateCase& c : kUpdates) {
+          set_case(train, c);
+          expect_same(run(gpu_model(), train), resident, precision + (" " + name_of(c)));
+        }
+      }
+    }
+  }
+}
+
+// One layer of a 1B model: an embedding of 125 pieces, and norms that take many pieces as well.
+TEST_F(GpuResidency, ALargeModelToo) {
+  ModelConfig model = gpu_model();
+  model.vocab = 128256;
+  model.hidden = 2048;
+  model.intermediate = 8192;
+  model.heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 64;
+  model.layers = 1;
+  model.tied_embeddings = true;
+  const auto outcome = [&](const TrainConfig& train) {
+    const TemporaryFolder folder;
+    Trainer trainer(model, train);
+    trainer.initialize();
+    Outcome outcome{.losses = losses(trainer, 0, 4), .state = {}};
+    trainer.save_weights(folder / "weights");
+    outcome.state = read_text_file(folder / "weights" / "model.safetensors", int64_t{1} << 31);
+    EXPECT_EQ(trainer.used_bytes(), trainer.plan().total_bytes());
+    const Traffic traffic = trainer.traffic();
+    if (train.memory.updater == Updater::both) {
+      EXPECT_GT(traffic.updated_by_host, 0);
+      EXPECT_GT(traffic.updated_by_device, 0);
+    }
+    return outcome;
+  };
+  for (const char* precision : {"bf16", "bf16-sr"}) {
+    for (const double clip : {1.0, 0.0}) {
+      TrainConfig train = gpu_run(precision);
+      train.threads = 0;
+      train.clip = clip;
+      const Outcome resident = outcome(train);
+      for (const UpdateCase& c : {UpdateCase{"all", Updater::gpu, 1 << 21}, UpdateCase{"all", Updater::both, 1 << 21},
+                                  UpdateCase{"optimizer", Updater::both, 1 << 21}}) {
+        set_case(train, c);
+        expect_same(outcome(train), resident, precision + (" " + name_of(c)));
+      }
+    }
+  }
+}
+
+TEST_F(GpuResidency, WaitsAreAPartOfTheStep) {
+  TrainConfig train = gpu_run("bf16");
+  train.memory.homes = homes_from_string("all");
+  Trainer trainer(gpu_model(), train);
+  trainer.initialize();
+  for (int64_t step = 0; step < 4; ++step) {
+    trainer.submit(small_batch(gpu_model(), train, step));
+    const StepReport report = trainer.collect();
+    EXPECT_GT(report.waits.copies, 0);
+    EXPECT_GE(report.waits.updates, 0);
+    EXPECT_LE(report.waits.copies + report.waits.updates, report.seconds);
   }
 }
 

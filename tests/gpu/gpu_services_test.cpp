@@ -74,6 +74,7 @@ TEST_F(GpuServices, WhatCannotBePinnedIsAnError) {
     FAIL() << "memory that does not exist was pinned";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--update cpu"), std::string::npos) << error.what();
   }
 }
 

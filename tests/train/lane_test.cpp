@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 
 #include "tigon/memory/arena.hpp"
 #include "train/residency/in_flight.hpp"
+#include "train/residency/update_job.hpp"
+#include "train/small_model.hpp"
+#include "train/wait_clock.hpp"
 
 namespace tigon::test {
 namespace {
@@ -115,6 +119,81 @@ TEST(InFlight, WaitsForTheCopyBeforeItLetsGo) {
     }));
   }
   EXPECT_TRUE(copied);
+}
+
+TEST(Moment, OfSeveralIsThatOfTheLast) {
+  Worker slow, fast;
+  int done = 0;
+  const Moment both = Moment::all({fast.add([] {}), slow.add([&done] {
+                                     nap();
+                                     done = 1;
+                                   })});
+  both.hold({});
+  EXPECT_EQ(done, 1);
+  const Moment failed = Moment::all({Moment(), slow.add([] { throw std::runtime_error("late"); })});
+  EXPECT_THROW(failed.wait(), std::runtime_error);
+  EXPECT_THROW(failed.check(), std::runtime_error);
+}
+
+TEST(WaitClock, TellsWhatWasWaitedFor) {
+  Worker worker;
+  WaitClock clock;
+  const Context ctx{.observer = &clock};
+  worker.add(nap).hold(ctx);
+  Moment::all({worker.add(nap), worker.add(nap)}).hold(ctx, kWaitForUpdates);
+  {
+    const Scope other(ctx, "layers");
+    worker.add([] {}).wait();
+  }
+  Waits waits = clock.seconds(clock.take());
+  EXPECT_GE(waits.copies, 0.015);
+  EXPECT_GE(waits.updates, 0.035);
+  Moment().hold(ctx);
+  waits = clock.seconds(clock.take());
+  EXPECT_EQ(waits.copies + waits.updates, 0);
+}
+
+// All of a part is taken once, piece by piece, and it is done when the last one leaves.
+TEST(UpdateJob, IsDoneWhenEverybodyHasLeftIt) {
+  const ParameterList parameters(small_model());
+  const int part = parameters.block_part(1);
+  UpdateJob job(parameters, part, 2, {});
+  std::map<int, int64_t> taken;
+  for (int64_t most = 7; const auto piece = job.take(most); most = most == 7 ? 1000 : 7) {
+    EXPECT_EQ(piece->first, taken[piece->parameter]);
+    EXPECT_LE(piece->elements, most);
+    taken[piece->parameter] += piece->elements;
+  }
+  const Part& p = parameters.parts[static_cast<size_t>(part)];
+  EXPECT_EQ(static_cast<int>(taken.size()), p.end - p.begin);
+  for (const auto& [parameter, elements] : taken) {
+    EXPECT_EQ(elements, parameters.all[static_cast<size_t>(parameter)].elements());
+  }
+  Worker late;
+  bool home = false;
+  Worker waiting;
+  job.leave({}, nullptr);
+  const Moment heard = waiting.add([&] { job.done().wait(); });
+  nap();
+  job.leave(late.add([&home] {
+    nap();
+    home = true;
+  }),
+            nullptr);
+  heard.wait();
+  EXPECT_TRUE(home);
+}
+
+TEST(UpdateJob, OnesFailureEndsItForAll) {
+  const ParameterList parameters(small_model());
+  UpdateJob job(parameters, 0, 2, {});
+  EXPECT_TRUE(job.take(1));
+  job.leave({}, std::make_exception_ptr(std::runtime_error("no device")));
+  EXPECT_FALSE(job.take(1));
+  job.done().check();  // nobody knows yet
+  job.leave({}, nullptr);
+  EXPECT_THROW(job.done().wait(), std::runtime_error);
+  EXPECT_THROW(job.done().check(), std::runtime_error);
 }
 
 }  // namespace

@@ -265,15 +265,171 @@ TEST(Residency, AHostWithTooLittleMemorySaysSo) {
   expect_error([] { check_host_memory(int64_t{1} << 50); }, ErrorCode::out_of_memory, "to spare");
 }
 
-TEST(Residency, MixturesThatDoNotExistAreRefused) {
-  for (const char* homes : {"weights=host", "states=host", "gradients=host", "weights=host,states=host"}) {
-    TrainConfig train = small_run();
-    train.memory.homes = homes_from_string(homes);
-    expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::unsupported, "--offload");
+// By whom, in pieces so small that parameters have many, and so large that they have one.
+struct UpdateCase {
+  std::string homes;
+  Updater updater;
+  int64_t piece;
+};
+std::vector<UpdateCase> update_cases() {
+  std::vector<UpdateCase> list;
+  for (const Updater updater : {Updater::cpu, Updater::gpu, Updater::both}) {
+    list.push_back({"optimizer", updater, 40});
+    list.push_back({"all", updater, 100});
+    list.push_back({"all+checkpoints", updater, 1 << 20});
   }
+  for (const char* homes : {"states=host", "gradients=host", "weights=host", "weights=host,states=host",
+                            "weights=host,gradients=host", "weights=host,checkpoints=host"})
+    list.push_back({homes, Updater::gpu, 50});
+  return list;
+}
+std::string name_of(const UpdateCase& c) {
+  return c.homes + " by " + std::string(to_string(c.updater)) + " in " + std::to_string(c.piece);
+}
+void set_case(TrainConfig& train, const UpdateCase& c) {
+  train.memory.homes = homes_from_string(c.homes);
+  train.memory.updater = c.updater;
+  train.memory.update_piece = c.piece;
+}
+
+TEST(Residency, WhoeverUpdatesTheBitsAreTheSame) {
+  struct Way {
+    double clip;
+    int64_t accumulate;
+    Order order;
+  };
+  for (const std::string& precision : precision_names()) {
+    for (const Way& way : {Way{1, 1, Order::batches}, Way{0, 1, Order::batches}, Way{0.01, 2, Order::batches},
+                           Way{1, 2, Order::layers}, Way{0, 2, Order::layers}}) {
+      TrainConfig train = small_run();
+      train.precision = precision_from_string(precision);
+      train.clip = way.clip;
+      train.accumulate = way.accumulate;
+      train.memory.recompute = recompute_from_string(way.accumulate == 1 ? "none" : "block");
+      train.memory.order = way.order;
+      const Outcome resident = run(small_model(), train);
+      for (const UpdateCase& c : update_cases()) {
+        set_case(train, c);
+        expect_same(run(small_model(), train), resident, precision + " " + name_of(c));
+      }
+    }
+  }
+}
+
+TEST(Residency, ATiedEmbeddingIsUpdatedByAnybody) {
+  for (const char* precision : {"bf16", "bf16-sr"}) {
+    for (const double clip : {1.0, 0.0}) {
+      TrainConfig train = small_run();
+      train.precision = precision_from_string(precision);
+      train.clip = clip;
+      const Outcome resident = run(small_qwen3(), train);
+      for (const UpdateCase& c : update_cases()) {
+        set_case(train, c);
+        expect_same(run(small_qwen3(), train), resident, precision + (" " + name_of(c)));
+      }
+    }
+  }
+}
+
+// What each has updated, and what that has moved.
+TEST(Residency, UpdatesAreCounted) {
+  const int64_t parameters = ParameterList(small_model()).elements();
+  const auto traffic = [&](const UpdateCase& c, int64_t steps) {
+    TrainConfig train = small_run();
+    train.precision = precision_from_string("bf16");
+    set_case(train, c);
+    Trainer trainer(small_model(), train);
+    trainer.initialize();
+    for (int64_t step = 0; step < steps; ++step) {
+      trainer.submit(small_batch(small_model(), train, step));
+      (void)trainer.collect();
+    }
+    trainer.finish();
+    return trainer.traffic();
+  };
+  const Traffic host = traffic({"optimizer", Updater::cpu, 100}, 2),
+                device = traffic({"optimizer", Updater::gpu, 100}, 2),
+                both = traffic({"optimizer", Updater::both, 100}, 2);
+  EXPECT_EQ(host.updated_by_host, 2 * parameters);
+  EXPECT_EQ(host.updated_by_device, 0);
+  EXPECT_GT(host.update_seconds, 0);
+  EXPECT_EQ(device.updated_by_device, 2 * parameters);
+  EXPECT_EQ(both.updated_by_host + both.updated_by_device, 2 * parameters);
+  // Each gets its turn, sooner or later.
+  int64_t steps = 4;
+  for (Traffic t = both; t.updated_by_host == 0 || t.updated_by_device == 0; steps *= 2) {
+    ASSERT_LE(steps, 1 << 10);
+    t = traffic({"all", Updater::both, 40}, steps);
+  }
+  // Gradients leave; master, m, v and the gradient come, the first three go, and weights stay.
+  EXPECT_EQ(device.up_bytes, 2 * 14 * parameters);
+  EXPECT_EQ(device.down_bytes, 2 * 14 * parameters);
+  EXPECT_EQ(host.up_bytes, 2 * 2 * parameters);
+  EXPECT_EQ(host.down_bytes, 2 * (2 * parameters + 4));
+}
+
+TEST(Residency, SlotsOfTheDevicesUpdateArePlanned) {
+  TrainConfig train = small_run();
+  train.precision = precision_from_string("bf16");
+  const ParameterList parameters(small_model());
+  const auto plan = [&](const UpdateCase& c) {
+    set_case(train, c);
+    return plan_memory(small_model(), parameters, train);
+  };
+  const auto slots = [](const MemoryPlan& plan) {
+    return plan.residents.ledger.peak_by_class()[static_cast<size_t>(MemoryClass::workspace)];
+  };
+  const MemoryPlan host = plan({"all", Updater::cpu, 256}), device = plan({"all", Updater::gpu, 256});
+  EXPECT_EQ(slots(host), 0);
+  EXPECT_EQ(slots(device), 3 * 256 * (4 + 4 + 4 + 2 + 2));
+  // What copies reach is pinned.
+  EXPECT_GT(host.host_bytes(), 0);
+  EXPECT_EQ(device.host_bytes(), 0);
+  EXPECT_GE(device.pinned_bytes(), host.host_bytes() + host.pinned_bytes() - 1024);
+  // Weights that stay on the device need no second copy where the host does not update them.
+  const auto weights = [](const MemoryPlan& plan) {
+    return plan.pinned.ledger.peak_by_class()[static_cast<size_t>(MemoryClass::weights)];
+  };
+  EXPECT_EQ(weights(plan({"optimizer", Updater::gpu, 256})), 0);
+  EXPECT_GT(weights(plan({"optimizer", Updater::both, 256})), 0);
+}
+
+TEST(Residency, WhoUpdatesIsSettledByTheHomes) {
+  const auto settled = [](const char* homes, Device device) {
+    return settled_updater(Updater::automatic, homes_from_string(homes), device);
+  };
+  const Device gpu{.kind = DeviceKind::cuda};
+  EXPECT_EQ(settled("none", gpu), Updater::gpu);
+  EXPECT_EQ(settled("optimizer", gpu), Updater::both);
+  EXPECT_EQ(settled("all", gpu), Updater::both);
+  EXPECT_EQ(settled("all", {}), Updater::cpu);
+  EXPECT_EQ(settled("states=host", gpu), Updater::gpu);
+  EXPECT_EQ(settled("weights=host", {}), Updater::gpu);
+  for (const Updater updater : {Updater::automatic, Updater::cpu, Updater::gpu, Updater::both})
+    EXPECT_EQ(updater_from_string(to_string(updater)), updater);
+}
+
+TEST(Residency, WhatMakesNoSenseIsRefused) {
+  for (const char* homes : {"none", "weights=host", "states=host", "gradients=host", "weights=host,states=host"}) {
+    for (const Updater updater : {Updater::cpu, Updater::both}) {
+      TrainConfig train = small_run();
+      train.memory.homes = homes_from_string(homes);
+      train.memory.updater = updater;
+      expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "--update gpu");
+    }
+  }
+  TrainConfig train = small_run();
+  train.clip = 0;
+  train.memory.homes = homes_from_string("weights=host");
+  train.memory.update_early = true;
+  expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "gradients=host");
+  train.memory.update_early = false;
+  train.memory.update_piece = 0;
+  expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "piece");
   expect_error([] { (void)homes_from_string("everything"); }, ErrorCode::invalid_argument, "everything");
   expect_error([] { (void)homes_from_string("states=moon"); }, ErrorCode::invalid_argument, "moon");
   expect_error([] { (void)order_from_string("tokens"); }, ErrorCode::invalid_argument, "tokens");
+  expect_error([] { (void)updater_from_string("tpu"); }, ErrorCode::invalid_argument, "tpu");
 }
 
 }  // namespace

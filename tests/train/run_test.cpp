@@ -232,5 +232,30 @@ TEST(RunTraining, GradientsThatNoLossScaleMakesFiniteEndTheRun) {
                ErrorCode::invalid_argument, "step 3: the gradient is not finite even with a loss scale of 1");
 }
 
+// Where something is away, each step says what it has waited for; else there is nothing to say.
+TEST(RunTraining, AStepSaysWhatItHasWaitedFor) {
+  struct Watch : RunObserver {
+    void on_step(const StepLine& line) override { lines.push_back(line); }
+    std::vector<StepLine> lines;
+  };
+  for (const char* homes : {"none", "all"}) {
+    const TemporaryFolder folder;
+    TrainConfig train = small_run();
+    train.memory.homes = homes_from_string(homes);
+    train.steps = 3;
+    Watch watch;
+    const std::atomic<bool> stop{false};
+    (void)run_training(small_model(), train, {.log = folder / "log"}, watch, stop);
+    const bool away = train.memory.homes.any_away();
+    ASSERT_EQ(watch.lines.size(), 3U);
+    for (const StepLine& line : watch.lines) {
+      EXPECT_EQ(line.shows_waits, away);
+      EXPECT_EQ(line.waits.copies > 0, away);
+      EXPECT_GE(line.compute_share(), 0);
+    }
+    EXPECT_EQ(read_text_file(folder / "log", 1 << 20).find("\"updates_share\":") != std::string::npos, away);
+  }
+}
+
 }  // namespace
 }  // namespace tigon::test

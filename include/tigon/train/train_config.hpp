@@ -8,6 +8,7 @@
 #include "tigon/ops/fused_linear_cross_entropy.hpp"
 #include "tigon/train/homes.hpp"
 #include "tigon/train/precision.hpp"
+#include "tigon/train/updater.hpp"
 
 namespace tigon {
 
@@ -20,7 +21,14 @@ struct MemoryPolicy {
   // at a time. Only without clipping, which needs all of them at once, and with one micro-batch.
   bool update_early = false;
   Homes homes{};
+  Updater updater = Updater::automatic;
+  int64_t update_piece = int64_t{1} << 21;  // elements of a parameter that are on the device at a time to be updated
   Order order = Order::batches;
+
+  // Whether updates move something, beside the streams of a step; else they are the end of a step on the device.
+  bool moves_updates() const {
+    return homes.weights != Home::device || homes.gradients != Home::device || homes.states != Home::device;
+  }
 };
 
 // "none"; "selective", everything that costs no product; "block", everything but each layer's input; or stages by name,

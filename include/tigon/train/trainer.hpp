@@ -12,6 +12,12 @@
 
 namespace tigon {
 
+// Seconds that whoever computes has waited for what is elsewhere.
+struct Waits {
+  double copies = 0;   // to and from the host
+  double updates = 0;  // of parameters that the next layer needs
+};
+
 // What one step came to.
 struct StepReport {
   int64_t step = 0;  // counts from 1
@@ -21,15 +27,19 @@ struct StepReport {
   double loss_scale = 1;
   int64_t tokens = 0;    // in the step
   double seconds = 0;    // on a GPU, from the end of the step before; else 0
+  Waits waits{};         // where something is away from the device
   bool skipped = false;  // overflowed under a dynamic loss scale
   bool finite = true;    // the loss and the gradient's norm
 };
 
-// What steps have moved between the device and the host, and how long the host has updated.
+// What steps have moved between the device and the host, and who has updated beside them: parameters by whom, and how
+// long the host has taken.
 struct Traffic {
   int64_t up_bytes = 0;    // to the device
   int64_t down_bytes = 0;  // to the host
   double update_seconds = 0;
+  int64_t updated_by_host = 0;
+  int64_t updated_by_device = 0;
 };
 
 // A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers
@@ -67,7 +77,7 @@ class Trainer {
   // The results of the oldest step that was submitted and not collected; waits for it.
   StepReport collect();
   int64_t pending() const noexcept;
-  // Waits for the last update where the host makes it, and throws what it failed of.
+  // Waits for the last update where it goes on beside the step, and throws what it failed of.
   void finish() const;
   // How many steps may be under way before one must be collected.
   int64_t most_pending() const noexcept;

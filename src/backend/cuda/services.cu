@@ -114,11 +114,13 @@ void pin(Device device, void* data, int64_t bytes) {
   const cudaError_t status = cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable);
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();
-  throw Error(ErrorCode::out_of_memory,
-              {.where = "pinned memory",
-               .what = "the system refused to pin " + std::to_string(bytes) + " bytes of host memory",
-               .got = cudaGetErrorString(status),
-               .fix = "Keep less on the host, or raise the limit of locked memory (ulimit -l)."});
+  throw Error(
+      ErrorCode::out_of_memory,
+      {.where = "pinned memory",
+       .what = "the system refused to pin " + std::to_string(bytes) + " bytes of host memory",
+       .got = cudaGetErrorString(status),
+       .fix = "Keep less on the host, leave the optimizer's states out of pinned memory (--update cpu), or raise the "
+              "limit of locked memory (ulimit -l)."});
 }
 
 void unpin(Device, void* data) noexcept { (void)cudaHostUnregister(data); }

@@ -4,54 +4,40 @@
 
 namespace tigon {
 
-HostUpdate::HostUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents, Lane& up)
-    : parameters_(parameters), train_(train), residents_(residents), up_(up), updated_(parameters.parts.size()) {}
-
-std::vector<Lane::Copy> HostUpdate::copies_to_device(int part) const {
-  const Part& p = parameters_.parts[static_cast<size_t>(part)];
-  std::vector<Lane::Copy> copies;
-  for (int i = p.begin; i < p.end; ++i) {
-    const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(i)];
-    if (trained.on_device.view.present()) copies.push_back({.to = trained.on_device, .from = trained.weight});
-  }
-  return copies;
-}
-
-void HostUpdate::part(const Context& compute, int part, const Moment& gradient, const Moment& scale, bool scaled,
-                      const UpdateArgs& args) {
-  if (compute.measuring()) return;
+void HostUpdate::help(std::shared_ptr<UpdateJob> job) {
   if (!worker_) worker_.emplace();
-  Moment& updated = updated_[static_cast<size_t>(part)];
-  updated = worker_->add([this, part, gradient, scale, scaled, args] {
-    gradient.wait();
-    scale.wait();
-    const auto began = std::chrono::steady_clock::now();
-    const Context host{.threads = train_.threads};
-    const Part& p = parameters_.parts[static_cast<size_t>(part)];
-    for (int i = p.begin; i < p.end; ++i) {
-      const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(i)];
-      update_parameter(host, parameters_, train_, i, trained, trained.gradient,
-                       scaled ? residents_.host_clip.view : Tensor{}, args);
+  (void)worker_->add([this, job = std::move(job)] {
+    Moment sent;
+    std::exception_ptr failure;
+    try {
+      sent = pieces(*job);
+    } catch (...) {
+      failure = std::current_exception();
     }
-    nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
+    job->leave(sent, std::move(failure));
   });
-  const std::vector<Lane::Copy> copies = copies_to_device(part);
-  if (!copies.empty()) updated = up_.copy(compute, copies, updated);
 }
 
-void HostUpdate::check() const {
-  for (const Moment& moment : updated_) moment.check();
-}
-
-void HostUpdate::finish() const {
-  for (const Moment& moment : updated_) moment.wait();
-}
-
-void HostUpdate::refresh(const Context& compute) {
-  for (int part = 0; part < static_cast<int>(updated_.size()); ++part) {
-    const std::vector<Lane::Copy> copies = copies_to_device(part);
-    if (!copies.empty()) updated_[static_cast<size_t>(part)] = up_.copy(compute, copies);
+Moment HostUpdate::pieces(UpdateJob& job) {
+  constexpr int64_t kTimes = 4;  // the device's piece is too small to share evenly among many cores
+  Moment sent;
+  job.begin.ready.wait();
+  job.begin.scale.wait();
+  const Context host{.threads = train_.threads};
+  while (const auto piece = job.take(kTimes * train_.memory.update_piece)) {
+    const auto began = std::chrono::steady_clock::now();
+    const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(piece->parameter)];
+    update_piece(host, parameters_, train_, piece->parameter, piece->first,
+                 adamw_tensors(trained, trained.gradient).slice(piece->first, piece->elements), job.begin.host_scale,
+                 job.begin.args);
+    nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
+    elements_ += piece->elements;
+    if (!trained.on_device.view.present()) continue;
+    const Lane::Copy copy{.to = flat_slice(trained.on_device, piece->first, piece->elements),
+                          .from = flat_slice(trained.weight, piece->first, piece->elements)};
+    sent = up_.copy({&copy, 1}, {});
   }
+  return sent;
 }
 
 }  // namespace tigon

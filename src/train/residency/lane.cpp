@@ -1,7 +1,8 @@
 #include "train/residency/lane.hpp"
 
-#include <cstring>
 #include <vector>
+
+#include "train/device_block.hpp"
 
 namespace tigon {
 
@@ -16,25 +17,21 @@ Lane::~Lane() {
 
 Moment Lane::copy(const Context& compute, std::span<const Copy> copies, const Moment& after) {
   if (compute.measuring()) return {};
+  return copy(copies, Moment::all({Moment::of(compute), after}));
+}
+
+Moment Lane::copy(std::span<const Copy> copies, const Moment& after) {
+  const bool streams = device_.kind != DeviceKind::cpu;
   if (!worker_) worker_.emplace();
-  for (const Copy& c : copies) bytes_ += c.to.bytes();
-  std::vector<Copy> list(copies.begin(), copies.end());
-  if (device_.kind == DeviceKind::cpu) {  // which has computed all that it was asked for
-    return worker_->add([after, list = std::move(list)] {
-      after.wait();
-      for (const Copy& c : list) std::memcpy(c.to.data, c.from.data, static_cast<size_t>(c.to.bytes()));
-    });
-  }
-  if (!stream_) stream_.emplace(device_);
-  auto computed = std::make_shared<DeviceEvent>(device_, false), done = std::make_shared<DeviceEvent>(device_, false);
-  computed->record(compute);
+  if (streams && !stream_) stream_.emplace(device_);
+  for (const Copy& c : copies) bytes_.fetch_add(c.to.bytes(), std::memory_order_relaxed);
+  auto done = streams ? std::make_shared<DeviceEvent>(device_, false) : nullptr;
   // The thread waits for `after`, and not the stream: a stream that waits for the host may hold up others.
-  const Moment queued = worker_->add([this, after, list = std::move(list), computed, done] {
-    const Context lane{.device = device_, .stream = stream_->get()};
+  const Moment queued = worker_->add([this, after, list = std::vector<Copy>(copies.begin(), copies.end()), done] {
+    const Context lane{.device = device_, .stream = stream_ ? stream_->get() : nullptr};
     after.hold(lane);
-    computed->wait(lane);
-    for (const Copy& c : list) device_copy(lane, c.to.data, c.from.data, c.to.bytes());
-    done->record(lane);
+    for (const Copy& c : list) queue_copy(lane, c.to, c.from);
+    if (done) done->record(lane);
   });
   return {queued, std::move(done)};
 }

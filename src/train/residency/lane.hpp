@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <span>
 
@@ -22,11 +23,13 @@ class Lane {
   };
   // Begins when all that compute.stream holds now has happened, and `after` too. Nothing happens in measure mode.
   Moment copy(const Context& compute, std::span<const Copy> copies, const Moment& after = {});
+  // Begins when `after` has happened, whatever is being computed.
+  Moment copy(std::span<const Copy> copies, const Moment& after);
   // Of all copies so far, begun or not.
-  int64_t bytes() const noexcept { return bytes_; }
+  int64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  int64_t bytes_ = 0;
+  std::atomic<int64_t> bytes_ = 0;  // read while another thread copies
   Device device_;
   std::optional<DeviceStream> stream_;
   std::optional<Worker> worker_;

@@ -3,7 +3,10 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <string_view>
+#include <vector>
 
+#include "tigon/core/scope.hpp"
 #include "tigon/ops/device_memory.hpp"
 
 namespace tigon {
@@ -26,38 +29,64 @@ class Flag {
   std::exception_ptr failure_;
 };
 
-// Something that will have happened: a task of a host's thread, and on a GPU what that task has queued. The one word by
-// which those that compute, copy and update wait for each other.
+// The scopes in which whoever computes waits.
+inline constexpr std::string_view kWaitForCopies = "wait for copies", kWaitForUpdates = "wait for updates";
+
+// Something that will have happened: a task of a host's thread, and what that task has queued on a GPU or with other
+// threads. The one word by which those that compute, copy and update wait for each other.
 class Moment {
  public:
   Moment() = default;  // has happened
-  explicit Moment(std::shared_ptr<const Flag> flag) : flag_(std::move(flag)) {}
-  Moment(Moment queued, std::shared_ptr<const DeviceEvent> event)
-      : flag_(std::move(queued.flag_)), event_(std::move(event)) {}
+  // `queued` is whole when the flag is raised.
+  explicit Moment(std::shared_ptr<const Flag> flag, std::shared_ptr<const std::vector<Moment>> queued = nullptr)
+      : flag_(std::move(flag)), queued_(std::move(queued)) {}
+  Moment(Moment task, std::shared_ptr<const DeviceEvent> event)
+      : flag_(std::move(task.flag_)), queued_(std::move(task.queued_)), event_(std::move(event)) {}
+  // All that ctx.stream holds now.
+  static Moment of(const Context& ctx) {
+    if (ctx.device.kind == DeviceKind::cpu) return {};  // which has computed all that it was asked for
+    auto event = std::make_shared<DeviceEvent>(ctx.device, false);
+    event->record(ctx);
+    return {Moment(), std::move(event)};
+  }
+  static Moment all(std::vector<Moment> moments) {
+    return Moment(nullptr, std::make_shared<const std::vector<Moment>>(std::move(moments)));
+  }
 
   // The thread that calls waits, and gets the error of a task that failed.
   void wait() const {
     wait_for_task();
+    for (size_t i = 0; i < others(); ++i) (*queued_)[i].wait();
     if (event_) event_->synchronize();
   }
   // Throws if it is known by now that a task has failed; waits for nothing.
   void check() const {
-    if (flag_ && flag_->raised() && flag_->failure()) std::rethrow_exception(flag_->failure());
+    if (flag_ && !flag_->raised()) return;
+    if (flag_ && flag_->failure()) std::rethrow_exception(flag_->failure());
+    for (size_t i = 0; i < others(); ++i) (*queued_)[i].check();
   }
   // What is queued on ctx.stream from now on waits for the device's part of it; the caller waits for the host's.
-  void hold(const Context& ctx) const {
-    wait_for_task();
-    if (event_) event_->wait(ctx);
+  void hold(const Context& ctx, std::string_view scope = kWaitForCopies) const {
+    if (!flag_ && !queued_ && !event_) return;
+    const Scope waits(ctx, scope);
+    queue_wait(ctx);
   }
 
  private:
+  void queue_wait(const Context& ctx) const {
+    wait_for_task();
+    for (size_t i = 0; i < others(); ++i) (*queued_)[i].queue_wait(ctx);
+    if (event_) event_->wait(ctx);
+  }
   void wait_for_task() const {
     if (!flag_) return;
     flag_->wait();
-    check();
+    if (flag_->failure()) std::rethrow_exception(flag_->failure());
   }
+  size_t others() const { return queued_ ? queued_->size() : 0; }
 
   std::shared_ptr<const Flag> flag_;
+  std::shared_ptr<const std::vector<Moment>> queued_;
   std::shared_ptr<const DeviceEvent> event_;
 };
 

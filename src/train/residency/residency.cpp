@@ -2,15 +2,15 @@
 
 namespace tigon {
 
-class Residency::EarlyHostUpdates final : public GradientSink {
+class Residency::EarlyPartUpdates final : public GradientSink {
  public:
-  EarlyHostUpdates(Residency& residency, const UpdateArgs& args) : r_(residency), args_(args) {}
-  Gradient at(const Context& ctx, int parameter) override { return r_.host_gradients_->at(ctx, parameter); }
+  EarlyPartUpdates(Residency& residency, const UpdateArgs& args) : r_(residency), args_(args) {}
+  Gradient at(const Context& ctx, int parameter) override { return r_.sink().at(ctx, parameter); }
   void complete(const Context& ctx, int part) override {
-    r_.host_gradients_->complete(ctx, part);
-    r_.host_update_->part(ctx, part, r_.host_gradients_->arrived(part), {}, false, args_);
+    r_.sink().complete(ctx, part);
+    r_.updates_->part(ctx, part, r_.arrived(part), {}, {}, args_);
   }
-  void finish(const Context& ctx) override { r_.host_gradients_->finish(ctx); }
+  void finish(const Context& ctx) override { r_.sink().finish(ctx); }
 
  private:
   Residency& r_;
@@ -27,11 +27,9 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
       up_(train.device),
       inputs_up_(train.device) {
   const Homes& homes = train.memory.homes;
-  if (homes.states == Home::host) {
-    host_update_.emplace(parameters, train, residents, up_);
-    host_gradients_.emplace(parameters, residents, up_, down_);
-  }
-  const HostUpdate* updates = host_update_ ? &*host_update_ : nullptr;
+  if (train.memory.moves_updates()) updates_.emplace(parameters, train, residents);
+  if (homes.gradients == Home::host) host_gradients_.emplace(parameters, residents, up_, down_);
+  const PartUpdates* updates = updates_ ? &*updates_ : nullptr;
   if (homes.weights == Home::host) {
     weights_ = std::make_unique<StreamedWeights>(parameters, residents, up_, updates);
   } else {
@@ -48,7 +46,7 @@ bool Residency::updates_early() const {
   // The loss scale is divided out with the clipping factor.
   const LossScaleRule& scale = train_.precision.loss_scale;
   const bool may = train_.clip == 0 && !scale.dynamic && scale.initial == 1 && !train_.turns();
-  return train_.memory.update_early || (host_update_ && may);
+  return train_.memory.update_early || (updates_ && may);
 }
 
 void Residency::begin_step() {
@@ -59,27 +57,36 @@ void Residency::begin_step() {
 
 GradientSink& Residency::gradients(const StepBuffers& buffers, const UpdateArgs& args) {
   if (updates_early()) {
-    if (host_update_) {
-      early_ = std::make_unique<EarlyHostUpdates>(*this, args);
+    if (updates_) {
+      early_ = std::make_unique<EarlyPartUpdates>(*this, args);
     } else {
       early_ = std::make_unique<EarlyUpdates>(update_, residents_, buffers, args);
     }
     return *early_;
   }
+  return sink();
+}
+
+GradientSink& Residency::sink() {
   if (host_gradients_) return *host_gradients_;
   return residents_.gradients;
 }
+
+Moment Residency::arrived(int part) const { return host_gradients_ ? host_gradients_->arrived(part) : Moment(); }
 
 void Residency::norm(const Context& ctx, const StepBuffers& buffers, double loss_scale) {
   update_.norm(ctx, residents_, buffers, loss_scale);
 }
 
 void Residency::update(const Context& ctx, const StepBuffers& buffers, const UpdateArgs& args) {
-  if (!host_update_) return update_.all(ctx, residents_, buffers, args);
-  const Lane::Copy clip{.to = residents_.host_clip, .from = buffers.clip()};
-  const Moment known = down_.copy(ctx, {&clip, 1});
+  if (!updates_) return update_.all(ctx, residents_, buffers, args);
+  Moment known;
+  if (host_updates(train_.memory.updater)) {
+    const Lane::Copy clip{.to = residents_.host_clip, .from = buffers.clip()};
+    known = down_.copy(ctx, {&clip, 1});
+  }
   for (int part = 0; part < static_cast<int>(parameters_.parts.size()); ++part) {
-    host_update_->part(ctx, part, host_gradients_->arrived(part), known, true, args);
+    updates_->part(ctx, part, arrived(part), buffers.clip(), known, args);
   }
 }
 
@@ -92,21 +99,23 @@ std::vector<Tensor> Residency::step_gradients() const {
 }
 
 void Residency::check() const {
-  if (host_update_) host_update_->check();
+  if (updates_) updates_->check();
 }
 
 void Residency::finish() const {
-  if (host_update_) host_update_->finish();
+  if (updates_) updates_->finish();
 }
 
 Traffic Residency::traffic() const noexcept {
-  return {.up_bytes = up_.bytes() + inputs_up_.bytes(),
-          .down_bytes = down_.bytes(),
-          .update_seconds = host_update_ ? host_update_->seconds() : 0.0};
+  return {.up_bytes = up_.bytes() + inputs_up_.bytes(), .down_bytes = down_.bytes()};
+}
+
+void Residency::add_updates(Traffic& traffic) const noexcept {
+  if (updates_) updates_->add_to(traffic);
 }
 
 void Residency::refresh(const Context& ctx) {
-  if (host_update_) host_update_->refresh(ctx);
+  if (updates_) updates_->refresh(ctx, up_);
 }
 
 }  // namespace tigon

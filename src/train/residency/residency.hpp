@@ -3,6 +3,7 @@
 #include "tigon/train/trainer.hpp"
 #include "train/residency/host_gradients.hpp"
 #include "train/residency/layer_inputs.hpp"
+#include "train/residency/part_updates.hpp"
 #include "train/residency/streamed_weights.hpp"
 
 namespace tigon {
@@ -32,15 +33,21 @@ class Residency {
   std::vector<Tensor> step_gradients() const;
   // Throws what went wrong on a thread of the host; waits for nothing.
   void check() const;
-  // Waits for what updates on the host: then the homes are whole.
+  // Waits for updates beside the stream: then the homes are whole.
   void finish() const;
+  // What was moved for whoever computes, asked for so far; and what updates have moved and done.
   Traffic traffic() const noexcept;
+  void add_updates(Traffic& traffic) const noexcept;
   // Weights at home were written by somebody else.
   void refresh(const Context& ctx);
 
  private:
-  // Updates each part on the host while backward goes on.
-  class EarlyHostUpdates;
+  // Updates each part beside backward.
+  class EarlyPartUpdates;
+
+  GradientSink& sink();
+  // When all of a part's gradient is where it stays.
+  Moment arrived(int part) const;
 
   const ParameterList& parameters_;
   const TrainConfig& train_;
@@ -51,7 +58,7 @@ class Residency {
   Lane down_;
   Lane up_;
   Lane inputs_up_;
-  std::optional<HostUpdate> host_update_;
+  std::optional<PartUpdates> updates_;
   std::optional<HostGradients> host_gradients_;
   std::unique_ptr<WeightSource> weights_;
   std::unique_ptr<LayerInputs> inputs_;

@@ -18,6 +18,7 @@ void StreamedWeights::fetch(const Context& ctx, int part) {
 
 WeightLease StreamedWeights::acquire(const Context& ctx, int part, int next) {
   if (!coming_.contains(part)) fetch(ctx, part);
+  if (updates_) updates_->hold(ctx, part);  // the copy waits for it too; so it is known who kept the step waiting
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   std::vector<OwnedTensor>& slots = leased_[&p] = coming_.at(part).join(ctx);
   coming_.erase(part);

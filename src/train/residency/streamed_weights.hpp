@@ -2,8 +2,8 @@
 
 #include <map>
 
-#include "train/residency/host_update.hpp"
 #include "train/residency/in_flight.hpp"
+#include "train/residency/part_updates.hpp"
 #include "train/weight_source.hpp"
 
 namespace tigon {
@@ -12,8 +12,8 @@ namespace tigon {
 // their way meanwhile.
 class StreamedWeights final : public WeightSource {
  public:
-  // `updates`: those of the host, which every part waits for.
-  StreamedWeights(const ParameterList& parameters, const Residents& residents, Lane& up, const HostUpdate* updates)
+  // `updates`: which every part waits for.
+  StreamedWeights(const ParameterList& parameters, const Residents& residents, Lane& up, const PartUpdates* updates)
       : parameters_(parameters), residents_(residents), up_(up), updates_(updates) {}
   WeightLease acquire(const Context& ctx, int part, int next) override;
 
@@ -24,7 +24,7 @@ class StreamedWeights final : public WeightSource {
   const ParameterList& parameters_;
   const Residents& residents_;
   Lane& up_;
-  const HostUpdate* updates_;
+  const PartUpdates* updates_;
   std::map<int, InFlight> coming_;
   std::map<const Part*, std::vector<OwnedTensor>> leased_;
 };
