@@ -64,14 +64,14 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
     const UpdateArgs args;
     GradientSink& sink = residency.gradients(buffers, args);
     const auto walk_micro = [&](Phase phase) {
-      step.forward_backward(in(phase), residency.weights(), sink, residency.inputs(), micro);
+      step.forward_backward(in(phase), residency.weights(), residency.vocabulary(), sink, residency.inputs(), micro);
     };
     walk_micro(Phase::step);
     if (train.turns()) walk_micro(Phase::further);
     const Context update_ctx = in(train.turns() ? Phase::update : Phase::step);
     if (!train.memory.update_early) residency.norm(update_ctx, buffers, 1.0);
     if (!residency.updates_early()) residency.update(update_ctx, buffers, args);
-    if (train.evaluates) step.evaluate(in(Phase::evaluation), residency.weights(), buffers);
+    if (train.evaluates) step.evaluate(in(Phase::evaluation), residency.weights(), residency.vocabulary(), buffers);
   }
   for (Sequence* stays : {&plan.residents, &plan.pinned, &plan.host}) stays->plan = Plan::pack(stays->ledger);
   for (Sequence& sequence : plan.phases) sequence.plan = Plan::pack(sequence.ledger);
@@ -101,7 +101,17 @@ TrainConfig with_larger_chunk(const ModelConfig& model, const ParameterList& par
   return best;
 }
 
-MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
+MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& asked) {
+  TrainConfig train = asked;
+  ops::ChunkRule& chunk = train.memory.chunk;
+  if (train.streams_vocabulary()) {
+    // The head comes by twice whatever the tokens, so all of them meet it at once, in panels wide enough for products
+    // at full speed.
+    constexpr int64_t kBudget = int64_t{32} << 20, kClasses = 1024;
+    chunk.tokens = train.tokens();
+    const int64_t logits = train.tokens() * kClasses * ops::logit_bytes(train.device, train.precision.weight);
+    if (chunk.budget_bytes == 0) chunk.budget_bytes = std::max(kBudget, logits);
+  }
   const bool gpu = train.device.kind == DeviceKind::cuda;
   return walk(model, parameters, gpu ? with_larger_chunk(model, parameters, train) : train);
 }

@@ -58,6 +58,15 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
       update_slots.push_back({ctx, "update slot", DType::i32, {bytes / size_of(DType::i32)}, MemoryClass::workspace});
     }
   }
+  if (train.streams_vocabulary()) {
+    const bool wide = precision.weight == DType::f32 || precision.grad == DType::f32;
+    vocabulary_rows = {spaces.pinned,
+                       "rows of the vocabulary",
+                       wide ? DType::f32 : precision.weight,
+                       {std::min(train.tokens(), model.vocab), model.hidden},
+                       MemoryClass::other};
+    vocabulary_ids = {spaces.pinned, "rows of the tokens", DType::i32, {train.tokens()}, MemoryClass::other};
+  }
   // One micro-batch hands the last layer's output on; several wait with it.
   const int64_t places = train.micros_at_once() > 1 ? (model.layers + 1) * train.micros_at_once() : model.layers;
   for (int64_t i = 0; homes.layer_inputs == Home::host && i < places; ++i) {
@@ -72,7 +81,8 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
     return StepBuffers{.ids = OwnedTensor(ctx, "token ids", DType::i32, {micros, tokens}, MemoryClass::other),
                        .labels = OwnedTensor(ctx, "labels", DType::i32, {micros, tokens}, MemoryClass::other),
                        .loss_grad = OwnedTensor(ctx, "loss gradient", DType::f32, {1}, MemoryClass::other),
-                       .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2 + parts}, MemoryClass::other)};
+                       .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2 + parts}, MemoryClass::other),
+                       .host_ids = {}};
   };
   for (int i = 0; i < sets; ++i) buffers.push_back(take_buffers(train.accumulate));
   if (train.turns()) turn = take_buffers(1);

@@ -18,7 +18,13 @@ struct StepBuffers {
   // the parts, [layers + 2].
   OwnedTensor results;
 
+  std::vector<int32_t> host_ids;  // the host's copy of ids, where embedding and head are streamed
+
   Tensor micro_ids(int64_t micro) const { return row(ids, micro); }
+  std::span<const int32_t> host_micro_ids(int64_t micro) const {
+    const auto tokens = static_cast<size_t>(ids.view.sizes[1]);
+    return std::span(host_ids).subspan(static_cast<size_t>(micro) * tokens, tokens);
+  }
   Tensor micro_labels(int64_t micro) const { return row(labels, micro); }
   Tensor loss(int64_t micro) const { return results.view.slice(0, micro, micro + 1); }
   Tensor norm() const { return results.view.slice(0, ids.view.sizes[0], ids.view.sizes[0] + 1); }
@@ -80,6 +86,8 @@ struct Residents {
   OwnedTensor host_clip;  // [1] f32
   // Where the device updates what does not stay there: what a piece of a parameter passes through.
   std::vector<OwnedTensor> update_slots;
+  // Where embedding and head are streamed: what passes between the host and the device of a micro-batch's tokens.
+  OwnedTensor vocabulary_rows, vocabulary_ids;
   // Homes of the layers' inputs on the host: of each layer and micro-batch, and where there are several
   // of these the last layer's output.
   std::vector<OwnedTensor> layer_inputs;

@@ -20,8 +20,8 @@ Step::Step(const ModelConfig& model, const ParameterList& parameters, const Trai
               .deterministic = train.deterministic},
              train.memory.recompute) {}
 
-void Step::forward_backward(const Context& ctx, WeightSource& weights, GradientSink& gradients, LayerInputs& inputs,
-                            const StepBuffers& buffers) const {
+void Step::forward_backward(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
+                            GradientSink& gradients, LayerInputs& inputs, const StepBuffers& buffers) const {
   const int64_t layers = model_.layers, micros = train_.micros_at_once();
   // One micro-batch hands the terms of the stream from block to block, and its gradient back. Several wait for their
   // turn with the next layer among the layers' inputs.
@@ -40,7 +40,7 @@ void Step::forward_backward(const Context& ctx, WeightSource& weights, GradientS
     {
       const WeightLease lease = weights.acquire(ctx, parameters_.embedding_part(), parameters_.block_part(0));
       for (int64_t micro = 0; micro < micros; ++micro) {
-        OwnedTensor x = embed(ctx, lease, buffers, micro);
+        OwnedTensor x = embed(ctx, lease, vocabulary, buffers, micro);
         alone ? void(values_of(0, 0)[Slot::x] = std::move(x)) : inputs.keep(ctx, 0, micro, std::move(x));
       }
     }
@@ -75,7 +75,7 @@ void Step::forward_backward(const Context& ctx, WeightSource& weights, GradientS
     for (int64_t micro = 0; micro < micros; ++micro) {
       OwnedTensor x = alone ? OwnedTensor() : inputs.take(ctx, layers, micro);
       if (micro + 1 < micros) inputs.prefetch(ctx, layers, micro + 1);
-      dx = loss_and_grad(ctx, end, head, &gradients, buffers, micro, std::move(stream), std::move(x));
+      dx = loss_and_grad(ctx, end, head, vocabulary, &gradients, buffers, micro, std::move(stream), std::move(x));
       if (!alone) inputs.keep(ctx, layers, micro, std::move(dx));
     }
   }
@@ -112,27 +112,41 @@ void Step::forward_backward(const Context& ctx, WeightSource& weights, GradientS
   const Scope scope(ctx, "embed backward");
   for (int64_t micro = 0; micro < micros; ++micro) {
     if (!alone) dx = inputs.take(ctx, 0, micro);
-    const Gradient dembedding = gradients.at(ctx, parameters_.embedding);
-    ops::embedding_backward(ctx, {.ids = buffers.micro_ids(micro),
-                                  .dy = dx,
-                                  .dweight = dembedding.tensor,
-                                  .scale = model_.embedding_scale,
-                                  .accumulate_dweight = dembedding.accumulate});
+    embed_backward(ctx, vocabulary, gradients, buffers, micro, dx);
   }
   dx.reset();
   gradients.complete(ctx, parameters_.embedding_part());
   inputs.finish(ctx);
+  if (vocabulary) vocabulary->finish(ctx);
   gradients.finish(ctx);
 }
 
 // x = embed(tokens), in a fresh tensor.
-OwnedTensor Step::embed(const Context& ctx, const WeightLease& weights, const StepBuffers& buffers,
-                        int64_t micro) const {
+OwnedTensor Step::embed(const Context& ctx, const WeightLease& weights, StreamedVocabulary* vocabulary,
+                        const StepBuffers& buffers, int64_t micro) const {
   const Scope scope(ctx, "embed");
-  const Tensor ids = buffers.micro_ids(micro), &weight = weights[parameters_.embedding];
+  StreamedVocabulary::Rows rows;
+  if (vocabulary) rows = vocabulary->embedding(ctx, buffers, micro);
+  const Tensor ids = vocabulary ? rows.ids.view : buffers.micro_ids(micro);
+  const Tensor weight = vocabulary ? rows.table.view : weights[parameters_.embedding];
   OwnedTensor x(ctx, "layers.0.x", weight.dtype, {ids.sizes[0], model_.hidden}, MemoryClass::layer_inputs);
   ops::embedding_forward(ctx, {.ids = ids, .weight = weight, .y = x, .scale = model_.embedding_scale});
   return x;
+}
+
+void Step::embed_backward(const Context& ctx, StreamedVocabulary* vocabulary, GradientSink& gradients,
+                          const StepBuffers& buffers, int64_t micro, const Tensor& dx) const {
+  const auto add = [&](const Tensor& ids, const Gradient& gradient) {
+    ops::embedding_backward(ctx, {.ids = ids,
+                                  .dy = dx,
+                                  .dweight = gradient.tensor,
+                                  .scale = model_.embedding_scale,
+                                  .accumulate_dweight = gradient.accumulate});
+  };
+  if (!vocabulary) return add(buffers.micro_ids(micro), gradients.at(ctx, parameters_.embedding));
+  StreamedVocabulary::Rows rows = vocabulary->gradient(ctx, buffers, micro);
+  add(rows.ids, {.tensor = rows.table, .accumulate = rows.filled});
+  vocabulary->send_home(ctx, std::move(rows));
 }
 
 OwnedTensor Step::sum(const Context& ctx, int64_t layer, Stream stream) const {
@@ -145,8 +159,8 @@ OwnedTensor Step::sum(const Context& ctx, int64_t layer, Stream stream) const {
 
 // The last norm, the head and the loss; returns the gradient of the stream's end.
 OwnedTensor Step::loss_and_grad(const Context& ctx, const WeightLease& end, const WeightLease& head,
-                                GradientSink* gradients, const StepBuffers& buffers, int64_t micro, Stream stream,
-                                OwnedTensor x) const {
+                                StreamedVocabulary* vocabulary, GradientSink* gradients, const StepBuffers& buffers,
+                                int64_t micro, Stream stream, OwnedTensor x) const {
   const Scope scope(ctx, "loss");
   const DType dtype = train_.precision.weight;
   const int64_t tokens = train_.tokens();
@@ -187,17 +201,26 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, const WeightLease& end, cons
 
   // The sum, times what one token's share of the step's mean is: so micro-batches of any size add up to the large
   // batch.
+  // Of a head that comes in panels, its sizes.
+  const Tensor sizes = Tensor::contiguous(nullptr, dtype, {model_.vocab, model_.hidden}, ctx.device);
   ops::FusedLinearCrossEntropyForward loss{
       .x = normed,
-      .weight = head[parameters_.head],
+      .weight = vocabulary ? sizes : head[parameters_.head],
       .target = buffers.micro_labels(micro),
       .options = {.ignore_index = train_.ignore_index, .reduction = ops::Reduction::sum},
       .chunk = train_.memory.chunk,
-      .out = {.loss = buffers.loss(micro)}};
+      .out = {.loss = buffers.loss(micro)},
+      .panels = vocabulary};
   OwnedTensor dnormed;
   if (gradients) {
     dnormed = make("final.dnormed", MemoryClass::activations);
-    const Gradient dhead = gradients->at(ctx, parameters_.head);
+    Gradient dhead;
+    if (vocabulary) {
+      dhead = {.tensor = sizes, .accumulate = vocabulary->begin_loss()};
+      dhead.tensor.dtype = train_.precision.grad;
+    } else {
+      dhead = gradients->at(ctx, parameters_.head);
+    }
     loss.dloss = buffers.loss_grad;
     loss.dx = dnormed;
     loss.dweight = dhead.tensor;
@@ -209,6 +232,7 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, const WeightLease& end, cons
     ops::unfused::fused_linear_cross_entropy_forward(loss_ctx, loss, loss_tape);
     if (gradients) ops::unfused::fused_linear_cross_entropy_backward(loss_ctx, loss, loss_tape);
   }
+  if (vocabulary) vocabulary->finish_loss(ctx);
   if (!gradients) return {};
   normed.reset();
 
@@ -226,12 +250,13 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, const WeightLease& end, cons
   return dnormed;
 }
 
-void Step::evaluate(const Context& ctx, WeightSource& weights, const StepBuffers& buffers) const {
+void Step::evaluate(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
+                    const StepBuffers& buffers) const {
   const Scope scope(ctx, "evaluation");
   // Two frames suffice: a block reads what the one below left, and nothing older.
   std::array<BlockValues, 2> values;
   values[0][Slot::x] =
-      embed(ctx, weights.acquire(ctx, parameters_.embedding_part(), parameters_.block_part(0)), buffers, 0);
+      embed(ctx, weights.acquire(ctx, parameters_.embedding_part(), parameters_.block_part(0)), vocabulary, buffers, 0);
   Stream stream;
   for (int64_t layer = 0; layer < model_.layers; ++layer) {
     const Scope block(ctx, "layers", layer);
@@ -244,7 +269,7 @@ void Step::evaluate(const Context& ctx, WeightSource& weights, const StepBuffers
   const WeightLease end = weights.acquire(ctx, parameters_.end_part());
   const WeightLease head =
       parameters_.head_part() == parameters_.end_part() ? end.again() : weights.acquire(ctx, parameters_.head_part());
-  (void)loss_and_grad(ctx, end, head, nullptr, buffers, 0, std::move(stream), {});
+  (void)loss_and_grad(ctx, end, head, vocabulary, nullptr, buffers, 0, std::move(stream), {});
 }
 
 }  // namespace tigon

@@ -3,6 +3,7 @@
 #include "tigon/model/block.hpp"
 #include "tigon/train/train_config.hpp"
 #include "train/residency/layer_inputs.hpp"
+#include "train/residency/streamed_vocabulary.hpp"
 #include "train/weight_source.hpp"
 
 namespace tigon {
@@ -14,22 +15,27 @@ class Step {
   Step(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
 
   // Loss and gradients of as many micro-batches as a layer takes at once: 1, or by layers all of the step's.
-  void forward_backward(const Context& ctx, WeightSource& weights, GradientSink& gradients, LayerInputs& inputs,
-                        const StepBuffers& buffers) const;
+  // `vocabulary`: embedding and head where leases and `gradients` have none; else null.
+  void forward_backward(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
+                        GradientSink& gradients, LayerInputs& inputs, const StepBuffers& buffers) const;
   // The loss alone, of micro-batch 0.
-  void evaluate(const Context& ctx, WeightSource& weights, const StepBuffers& buffers) const;
+  void evaluate(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
+                const StepBuffers& buffers) const;
 
  private:
   BlockRun run_of(const Context& ctx, int64_t layer, const BlockTensors& weight, BlockValues& values) const {
     return {.ctx = ctx, .shape = block_.shape(), .layer = layer, .weight = weight, .values = values};
   }
-  OwnedTensor embed(const Context& ctx, const WeightLease& weights, const StepBuffers& buffers, int64_t micro) const;
+  OwnedTensor embed(const Context& ctx, const WeightLease& weights, StreamedVocabulary* vocabulary,
+                    const StepBuffers& buffers, int64_t micro) const;
+  void embed_backward(const Context& ctx, StreamedVocabulary* vocabulary, GradientSink& gradients,
+                      const StepBuffers& buffers, int64_t micro, const Tensor& dx) const;
   // The input of a layer from what the one below leaves.
   OwnedTensor sum(const Context& ctx, int64_t layer, Stream stream) const;
   // From the stream's end, or from the sum of its terms. With `gradients` absent the loss alone.
   OwnedTensor loss_and_grad(const Context& ctx, const WeightLease& end, const WeightLease& head,
-                            GradientSink* gradients, const StepBuffers& buffers, int64_t micro, Stream stream,
-                            OwnedTensor x) const;
+                            StreamedVocabulary* vocabulary, GradientSink* gradients, const StepBuffers& buffers,
+                            int64_t micro, Stream stream, OwnedTensor x) const;
 
   const ModelConfig& model_;
   const ParameterList& parameters_;

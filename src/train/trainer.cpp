@@ -293,7 +293,9 @@ void Trainer::Impl::write_gradients() {
 // launching what was recorded. `graph` is its place in `recorded`.
 void Trainer::Impl::run_micro(const StepBuffers& b, GradientSink& sink, bool first, size_t graph) {
   Context ctx = context(first ? Phase::step : Phase::further);
-  const auto walk = [&] { step.forward_backward(ctx, residency.weights(), sink, residency.inputs(), b); };
+  const auto walk = [&] {
+    step.forward_backward(ctx, residency.weights(), residency.vocabulary(), sink, residency.inputs(), b);
+  };
   if (!records(train) || !warm) return walk();
   if (recorded[graph] == nullptr) {
     recorded[graph] = std::make_unique<DeviceGraph>(ctx, walk);
@@ -312,7 +314,11 @@ void Trainer::Impl::run_gradients(size_t which, GradientSink& sink) {
   if (!residents.turn) run_micro(b, sink, true, which);
   for (int64_t micro = 0; residents.turn && micro < train.accumulate; ++micro) {
     const bool first = micro == 0;
-    const StepBuffers& turn = *residents.turn;
+    StepBuffers& turn = *residents.turn;
+    if (train.streams_vocabulary()) {
+      const auto ids = b.host_micro_ids(micro);
+      turn.host_ids.assign(ids.begin(), ids.end());
+    }
     const Phase phase = first ? Phase::step : Phase::further;
     const Context ctx = context(phase);
     if (first) queue_copy(ctx, turn.loss_grad, b.loss_grad);
@@ -346,7 +352,8 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
                                               .fix = "Collect one first."});
   }
   // Nobody uses these buffers now: where a batch is refused, nothing has changed.
-  const StepBuffers& b = t.residents.buffers[t.next_buffers];
+  StepBuffers& b = t.residents.buffers[t.next_buffers];
+  b.host_ids.clear();
   int64_t counted = 0;
   TokenBatch batch;
   for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
@@ -358,6 +365,7 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
     counted += batch.counted;
     copy_to(t.transfers(), b.micro_ids(micro), batch.ids.data());
     copy_to(t.transfers(), b.micro_labels(micro), batch.labels.data());
+    if (t.train.streams_vocabulary()) b.host_ids.insert(b.host_ids.end(), batch.ids.begin(), batch.ids.end());
   }
   const auto loss_grad = static_cast<float>(t.loss_scale.scale() / static_cast<double>(std::max<int64_t>(1, counted)));
   copy_to(t.transfers(), b.loss_grad, &loss_grad);
@@ -442,11 +450,12 @@ double Trainer::evaluate(const TokenBatch& batch) {
   t.check_idle(kWhere);
   t.check_batch(kWhere, batch);
   t.unfinished = true;
-  const StepBuffers& b = t.residents.buffers[0];
+  StepBuffers& b = t.residents.buffers[0];
+  b.host_ids = batch.ids;
   copy_to(t.transfers(), b.micro_ids(0), batch.ids.data());
   copy_to(t.transfers(), b.micro_labels(0), batch.labels.data());
   const Context ctx = t.context(Phase::evaluation);
-  t.step.evaluate(ctx, t.residency.weights(), b);
+  t.step.evaluate(ctx, t.residency.weights(), t.residency.vocabulary(), b);
   t.memory_of(Phase::evaluation).restart();
   t.unfinished = false;
   float loss = 0;

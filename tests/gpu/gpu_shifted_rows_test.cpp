@@ -77,10 +77,10 @@ TEST_F(GpuShiftedRows, EveryOptionOfSmallRows) {
 
 // For blocks that hold their row, for teams of each size, and the longest that those hold.
 TEST_F(GpuShiftedRows, EveryOptionOfVocabularies) {
-  check_options(bench::cross_entropy_table(),
-                {"11x4095", "11x4097", "5x16385", "5x20479", "5x32003", "9x50257", "2x81921", "2x122881", "2x151669",
-                 "2x262141"},
-                kTwoLayouts);
+  check_options(
+      bench::cross_entropy_table(),
+      {"11x4095", "11x4097", "5x16385", "5x20479", "5x32003", "9x50257", "2x81921", "2x122881", "2x151669", "2x262141"},
+      kTwoLayouts);
 }
 
 TEST_F(GpuShiftedRows, EveryOptionOfNormRows) {

@@ -110,6 +110,54 @@ TEST(Residency, ByLayersATiedEmbeddingDiffersByRoundingAlone) {
   }
 }
 
+// Panels of so many classes at a time, in a resident run as well.
+ops::ChunkRule panels_of(const TrainConfig& train, int64_t classes) {
+  const int64_t logits = train.tokens() * ops::logit_bytes(train.device, train.precision.weight);
+  return {.tokens = train.tokens(), .budget_bytes = classes * logits, .lean = true};
+}
+
+TEST(Residency, AVocabularyThatIsNeverWholeHasTheSameBits) {
+  for (const std::string& precision : precision_names()) {
+    for (const ModelConfig& model : {small_model(), small_qwen3()}) {
+      for (const auto& [order, accumulate] : {std::pair{Order::batches, 1}, {Order::batches, 3}, {Order::layers, 3}}) {
+        for (const double clip : {1.0, 0.0}) {
+          TrainConfig train = small_run();
+          train.precision = precision_from_string(precision);
+          train.accumulate = accumulate;
+          train.memory.order = order;
+          train.clip = clip;
+          for (const int64_t classes : {model.vocab, int64_t{7}}) {
+            train.memory.homes = {};
+            train.memory.chunk = panels_of(train, classes);
+            const Outcome resident = run(model, train);
+            for (const char* homes : {"all", "all+checkpoints", "weights=host,gradients=host"}) {
+              train.memory.homes = homes_from_string(homes);
+              ASSERT_TRUE(train.streams_vocabulary());
+              expect_same(run(model, train), resident, precision + " " + homes + " " + std::to_string(classes));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Many pieces of the norm, and rows that are few among many.
+TEST(Residency, ALargeVocabularyThatIsNeverWholeHasTheSameBits) {
+  for (ModelConfig model : {small_model(), small_qwen3()}) {
+    model.vocab = 3 * (int64_t{1} << 21) / model.hidden + 4321;
+    TrainConfig train = small_run();
+    train.precision = precision_from_string("bf16-sr");
+    train.memory.chunk = panels_of(train, 9999);
+    const Outcome resident = run(model, train, 2);
+    train.memory.homes = homes_from_string("all");
+    expect_same(run(model, train, 2), resident, std::string(to_string(model.family)));
+    Trainer trainer(model, train);
+    for (const MemoryPlan::PeakRow& row : trainer.plan().alive_at_peak())
+      EXPECT_LT(row.bytes, model.vocab * model.hidden * 2) << row.name << " is as large as the vocabulary";
+  }
+}
+
 TEST(Residency, WithoutClippingPartsAreUpdatedDuringBackward) {
   for (const std::string& precision : precision_names()) {
     for (const Order order : {Order::batches, Order::layers}) {

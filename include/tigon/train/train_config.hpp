@@ -85,6 +85,12 @@ struct TrainConfig {
   // Whether a step's micro-batches take turns with all layers, and how many of them a layer takes at once.
   bool turns() const { return accumulate > 1 && memory.order == Order::batches; }
   int64_t micros_at_once() const { return turns() ? 1 : accumulate; }
+  // Whether embedding and head, whose home is the host, are never whole on the device: the lean loss takes the head in
+  // panels, and the embedding needs the rows of a micro-batch's tokens alone.
+  bool streams_vocabulary() const {
+    return memory.chunk.lean && fused.flce && memory.homes.weights == Home::host &&
+           memory.homes.gradients == Home::host;
+  }
 };
 
 // Throws Error where a value makes no sense, or the model does not allow it (a sequence longer than its window).

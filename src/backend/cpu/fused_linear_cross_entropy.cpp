@@ -68,7 +68,6 @@ class Walk {
                      ? OwnedTensor(ctx, "flce_dx", DType::f32, {tokens_, hidden_}, MemoryClass::workspace)
                      : OwnedTensor()),
         sums_(ctx.scratch("flce_row_sums", by_panels_ ? tokens_ * static_cast<int64_t>(sizeof(RowSums)) : 0)),
-        scales_(ctx.scratch("flce_row_scales", by_panels_ ? tokens_ * static_cast<int64_t>(sizeof(RowScale)) : 0)),
         bias_sums_(ctx, "flce_dbias", DType::f32, {sums_bias_apart() ? vocab_ : 0}, MemoryClass::workspace),
         workspace_(ctx.scratch("flce_products", product_scratch())),
         stack_(workspace_.data(), workspace_.bytes()),
@@ -99,8 +98,9 @@ class Walk {
   // Classes at a time: in the lean walk what the budget has room for, else so many that all tokens' logits of them fit
   // a chunk's buffer; evened out over the vocabulary.
   int64_t panel_classes() const {
-    const int64_t tokens = std::max<int64_t>(1, tokens_), most = args_.chunk.lean
-        ? std::min(vocab_, args_.chunk.budget_bytes / 4 / tokens) : chunk_ * vocab_ / tokens;
+    const int64_t tokens = std::max<int64_t>(1, tokens_),
+                  most = args_.chunk.lean ? std::min(vocab_, args_.chunk.budget_bytes / 4 / tokens)
+                                          : chunk_ * vocab_ / tokens;
     return std::max<int64_t>(1, most);
   }
   bool gradients() const { return args_.dx || args_.dweight || args_.dbias; }
@@ -246,7 +246,7 @@ class Walk {
     for_panels(true, [&](ops::Classes now, ops::Classes next) {
       for_rows(panel_logits(weight(now, next), now), 0, now.begin, [&](int64_t kept, const LogitRow& row) {
         batch_.add_columns(token(kept), row, sums[kept]);
-        if (now.end == vocab_) scales_.as<RowScale>()[kept] = batch_.finish_row(token(kept), sums[kept]);
+        if (now.end == vocab_) batch_.finish_row(token(kept), sums[kept]);
       });
     });
     if (!gradients()) return;
@@ -254,7 +254,7 @@ class Walk {
     for_panels(false, [&](ops::Classes now, ops::Classes next) {
       const Tensor panel = weight(now, next), block = panel_logits(panel, now);
       for_rows(block, 0, now.begin, [&](int64_t kept, const LogitRow& row) {
-        batch_.gradient_in_place(token(kept), row, scales_.as<RowScale>()[kept], for_dweight(block).dtype);
+        batch_.gradient_in_place(token(kept), row, sums[kept].scale(), for_dweight(block).dtype);
       });
       const Tensor gradient = for_dweight(block);
       if (args_.dweight) {
@@ -306,7 +306,8 @@ class Walk {
       (void)weight(now, next);
       if (!args_.dweight) return;
       const Tensor part = dweight(now, next);
-      for (int64_t j = 0; j < part.sizes[0] && !outer_.measuring() && !args_.accumulate_dweight; ++j) clear_row(part, j);
+      for (int64_t j = 0; j < part.sizes[0] && !outer_.measuring() && !args_.accumulate_dweight; ++j)
+        clear_row(part, j);
       written(now);
     });
   }
@@ -320,7 +321,7 @@ class Walk {
   LossBatch batch_;
   Buffer kept_;  // the tokens that count, in order
   OwnedTensor logits_, rows_, dx_rows_;
-  Buffer sums_, scales_;  // of kept tokens
+  Buffer sums_;  // of kept tokens' rows
   OwnedTensor bias_sums_;
   Buffer workspace_;
   StackArena stack_;

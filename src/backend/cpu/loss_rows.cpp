@@ -173,7 +173,8 @@ void LossBatch::add_columns(int64_t token, const LogitRow& columns, RowSums& sum
   found.predicted += columns.first;
   if (smooths) {
     found.weights = columns.count == in_.vocab ? class_weight_sum_ : static_cast<double>(columns.count);
-    if (weights != nullptr && columns.count < in_.vocab) found.weights = std::accumulate(weights, weights + columns.count, 0.0);
+    if (weights != nullptr && columns.count < in_.vocab)
+      found.weights = std::accumulate(weights, weights + columns.count, 0.0);
   }
   if (!sums.any) {
     sums = found;
@@ -192,7 +193,7 @@ void LossBatch::add_columns(int64_t token, const LogitRow& columns, RowSums& sum
   }
 }
 
-RowScale LossBatch::finish_row(int64_t token, const RowSums& row_sums) const {
+void LossBatch::finish_row(int64_t token, const RowSums& row_sums) const {
   const auto& options = in_.options;
   const double smoothing = options.label_smoothing;
   const int64_t y = target(token);
@@ -209,7 +210,6 @@ RowScale LossBatch::finish_row(int64_t token, const RowSums& row_sums) const {
                .z_loss = static_cast<float>(z),
                .right = row_sums.predicted == y ? 1.0f : 0.0f},
               lse, row_sums.predicted);
-  return {.shift = shift, .sum = row_sums.sum};
 }
 
 RowScale LossBatch::row_scale(const LogitRow& row, float lse) const {
@@ -219,7 +219,7 @@ RowScale LossBatch::row_scale(const LogitRow& row, float lse) const {
   if (std::abs(lse) <= kLargest) return {.shift = static_cast<double>(lse)};
   const RowSums sums =
       HWY_DYNAMIC_DISPATCH(LossRowSums)(row, 0, nullptr, false, static_cast<float>(in_.options.softcap));
-  return {.shift = static_cast<double>(sums.shift), .sum = sums.sum};
+  return sums.scale();
 }
 
 void LossBatch::gradient_row(int64_t token, const LogitRow& row, const RowScale& scale, void* dlogits,
@@ -248,8 +248,8 @@ void LossBatch::write_gradient(int64_t token, const LogitRow& row, const RowScal
                              .at_target = static_cast<float>(entropy * at_target),
                              .target = y >= row.first && y < row.first + row.count ? y - row.first : -1};
   HWY_DYNAMIC_DISPATCH(LossRowGradient)
-  (row, gradient, in_.class_weight ? class_weights() + row.first : nullptr,
-   static_cast<float>(options.softcap), stream, type, dlogits);
+  (row, gradient, in_.class_weight ? class_weights() + row.first : nullptr, static_cast<float>(options.softcap), stream,
+   type, dlogits);
 }
 
 void LossBatch::flush_streams() { hwy::FlushStream(); }

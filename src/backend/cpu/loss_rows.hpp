@@ -24,14 +24,16 @@ struct RowScale {
 
 // What is known of a row of which some columns were seen.
 struct RowSums {
-  bool any = false;          // whether any were
-  float max = 0;             // the largest x, where it first stands:
+  bool any = false;  // whether any were
+  float max = 0;     // the largest x, where it first stands:
   int64_t predicted = 0;
-  float shift = 0;           // near the largest x'
-  double sum = 0;            // Σ_j e^(x'_j − shift)
-  double target_logit = 0;   // x'_y
-  double weighted_sum = 0;   // Σ_j w_j·(x'_j − shift), with label smoothing
-  double weights = 0;        // Σ_j w_j, with label smoothing
+  float shift = 0;          // near the largest x'
+  double sum = 0;           // Σ_j e^(x'_j − shift)
+  double target_logit = 0;  // x'_y
+  double weighted_sum = 0;  // Σ_j w_j·(x'_j − shift), with label smoothing
+  double weights = 0;       // Σ_j w_j, with label smoothing
+
+  RowScale scale() const { return {.shift = static_cast<double>(shift), .sum = sum}; }
 };
 
 // A row of logits, or a block of its columns that begins at class `first`.
@@ -56,11 +58,12 @@ class LossBatch {
   // Columns of a counted token's row, and those that come after them.
   void add_columns(int64_t token, const LogitRow& columns, RowSums& sums) const;
   // The loss of the token, from its whole row, written to the outputs.
-  RowScale finish_row(int64_t token, const RowSums& sums) const;
+  void finish_row(int64_t token, const RowSums& sums) const;
   RowScale add_row(int64_t token, const LogitRow& row) const {
     RowSums sums;
     add_columns(token, row, sums);
-    return finish_row(token, sums);
+    finish_row(token, sums);
+    return sums.scale();
   }
   // Softmax of a whole row whose lse forward gave.
   RowScale row_scale(const LogitRow& row, float lse) const;

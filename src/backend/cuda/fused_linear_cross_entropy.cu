@@ -439,7 +439,8 @@ class Walk {
         unary(ctx_, {.x = sums, .y = out});
       }
     };
-    if (args_.dweight && !args_.panels && (sums_dweight_apart() || chunks == 0)) write(without_padding(dweight_sums_), args_.dweight);
+    if (args_.dweight && !args_.panels && (sums_dweight_apart() || chunks == 0))
+      write(without_padding(dweight_sums_), args_.dweight);
     if (args_.dbias) write(dbias_sums_, args_.dbias);
   }
 

@@ -5,22 +5,23 @@
 
 namespace tigon {
 
-HostGradients::HostGradients(const ParameterList& parameters, Residents& residents, Lane& up, Lane& down)
+HostGradients::HostGradients(const ParameterList& parameters, Residents& residents, Lane& up, Lane& down,
+                             const StreamedVocabulary* vocabulary)
     : parameters_(parameters),
       residents_(residents),
       up_(up),
       down_(down),
+      vocabulary_(vocabulary),
       first_piece_{0},
       places_(parameters.all.size()),
       arrived_(parameters.parts.size()) {
   const Device device = residents.norm_pieces.view.device;
-  for (const Part& part : parameters.parts) {
-    int64_t pieces = first_piece_.back();
-    for (int i = part.begin; i < part.end; ++i) {
-      part_of_.push_back(static_cast<int>(first_piece_.size()) - 1);
-      pieces += ops::norm_pieces(device, parameters.all[static_cast<size_t>(i)].elements());
-    }
-    first_piece_.push_back(pieces);
+  for (int part = 0; part < static_cast<int>(parameters.parts.size()); ++part) {
+    const Part& p = parameters.parts[static_cast<size_t>(part)];
+    part_of_.insert(part_of_.end(), static_cast<size_t>(p.end - p.begin), part);
+  }
+  for (const Parameter& p : parameters.all) {
+    first_piece_.push_back(first_piece_.back() + ops::norm_pieces(device, p.elements()));
   }
   begin_step();
 }
@@ -48,20 +49,27 @@ void HostGradients::complete(const Context& ctx, int part) {
   std::vector<OwnedTensor> tensors;
   std::vector<Tensor> views;
   std::vector<Lane::Copy> copies;
+  std::vector<Moment> home;
+  int end = p.begin;
   for (int i = p.begin; i < p.end; ++i) {
+    if (vocabulary_ && vocabulary_->has(i)) {  // the last of its part
+      home.push_back(vocabulary_->arrived(i));
+      continue;
+    }
+    end = i + 1;
     Place& place = places_[static_cast<size_t>(i)];
     views.push_back(place.tensor);
     copies.push_back({.to = residents_.parameters[static_cast<size_t>(i)].gradient, .from = place.tensor});
     tensors.push_back(std::move(place.tensor));
     place.written = false;
   }
-  ops::global_norm(ctx, {.tensors = views,
-                         .pieces = residents_.norm_pieces.view.slice(0, first_piece_[static_cast<size_t>(part)],
-                                                                     first_piece_[static_cast<size_t>(part) + 1])});
+  if (!views.empty()) ops::global_norm(ctx, {.tensors = views, .pieces = pieces(p.begin, end)});
   finish(ctx);
-  arrived_[static_cast<size_t>(part)] = down_.copy(ctx, copies);
+  const Moment sent = down_.copy(ctx, copies);
+  home.push_back(sent);
+  arrived_[static_cast<size_t>(part)] = Moment::all(std::move(home));
   added_[static_cast<size_t>(part)] = true;
-  leaving_ = InFlight(std::move(tensors), arrived_[static_cast<size_t>(part)]);
+  leaving_ = InFlight(std::move(tensors), sent);
 }
 
 void HostGradients::finish(const Context& ctx) { (void)leaving_.join(ctx); }

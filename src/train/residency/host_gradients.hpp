@@ -4,6 +4,7 @@
 
 #include "train/residency/in_flight.hpp"
 #include "train/residency/lane.hpp"
+#include "train/residency/streamed_vocabulary.hpp"
 #include "train/residents.hpp"
 
 namespace tigon {
@@ -12,7 +13,9 @@ namespace tigon {
 // stay on the device, so the norm of all is known as soon as backward ends.
 class HostGradients final : public GradientSink {
  public:
-  HostGradients(const ParameterList& parameters, Residents& residents, Lane& up, Lane& down);
+  // `vocabulary`: whose gradients go home by themselves.
+  HostGradients(const ParameterList& parameters, Residents& residents, Lane& up, Lane& down,
+                const StreamedVocabulary* vocabulary);
 
   // Nothing at home belongs to the step that begins.
   void begin_step() { added_.assign(parameters_.parts.size(), false); }
@@ -20,6 +23,8 @@ class HostGradients final : public GradientSink {
   void complete(const Context& ctx, int part) override;
   void finish(const Context& ctx) override;
 
+  // A parameter's part of residents.norm_pieces.
+  Tensor pieces_of(int parameter) const { return pieces(parameter, parameter + 1); }
   // When all of a part's gradient is at home.
   const Moment& arrived(int part) const { return arrived_[static_cast<size_t>(part)]; }
 
@@ -28,6 +33,10 @@ class HostGradients final : public GradientSink {
     OwnedTensor tensor;
     bool written = false;
   };
+  Tensor pieces(int begin, int end) const {
+    return residents_.norm_pieces.view.slice(0, first_piece_[static_cast<size_t>(begin)],
+                                             first_piece_[static_cast<size_t>(end)]);
+  }
   int part_of(int parameter) const { return part_of_[static_cast<size_t>(parameter)]; }
 
   const ParameterList& parameters_;
@@ -35,7 +44,8 @@ class HostGradients final : public GradientSink {
   Lane& up_;
   Lane& down_;
   std::vector<int> part_of_;
-  std::vector<int64_t> first_piece_;  // of each part in residents.norm_pieces, and the end
+  const StreamedVocabulary* vocabulary_;
+  std::vector<int64_t> first_piece_;  // of each parameter in residents.norm_pieces, and the end
   std::vector<Place> places_;         // by parameter, on the device
   std::vector<bool> added_;           // by part: an earlier micro-batch's gradient is at home
   std::vector<Moment> arrived_;

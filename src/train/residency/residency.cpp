@@ -28,10 +28,11 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
       inputs_up_(train.device) {
   const Homes& homes = train.memory.homes;
   if (train.memory.moves_updates()) updates_.emplace(parameters, train, residents);
-  if (homes.gradients == Home::host) host_gradients_.emplace(parameters, residents, up_, down_);
+  if (train.streams_vocabulary()) vocabulary_.emplace(parameters, train, residents, *updates_, up_, down_);
+  if (homes.gradients == Home::host) host_gradients_.emplace(parameters, residents, up_, down_, vocabulary());
   const PartUpdates* updates = updates_ ? &*updates_ : nullptr;
   if (homes.weights == Home::host) {
-    weights_ = std::make_unique<StreamedWeights>(parameters, residents, up_, updates);
+    weights_ = std::make_unique<StreamedWeights>(parameters, residents, up_, updates, vocabulary());
   } else {
     weights_ = std::make_unique<ResidentWeights>(parameters, residents, updates);
   }
@@ -53,6 +54,7 @@ void Residency::begin_step() {
   check();
   residents_.gradients.begin_step();
   if (host_gradients_) host_gradients_->begin_step();
+  if (vocabulary_) vocabulary_->begin_step();
 }
 
 GradientSink& Residency::gradients(const StepBuffers& buffers, const UpdateArgs& args) {
@@ -75,6 +77,11 @@ GradientSink& Residency::sink() {
 Moment Residency::arrived(int part) const { return host_gradients_ ? host_gradients_->arrived(part) : Moment(); }
 
 void Residency::norm(const Context& ctx, const StepBuffers& buffers, double loss_scale) {
+  if (vocabulary_) {
+    vocabulary_->norm(ctx, parameters_.embedding, host_gradients_->pieces_of(parameters_.embedding));
+    if (parameters_.head != parameters_.embedding)
+      vocabulary_->norm(ctx, parameters_.head, host_gradients_->pieces_of(parameters_.head));
+  }
   update_.norm(ctx, residents_, buffers, loss_scale);
 }
 

@@ -16,6 +16,8 @@ class Residency {
 
   WeightSource& weights() { return *weights_; }
   LayerInputs& inputs() { return *inputs_; }
+  // Embedding and head, where they are streamed; else null.
+  StreamedVocabulary* vocabulary() { return vocabulary_ ? &*vocabulary_ : nullptr; }
 
   void begin_step();
   // Where this step's gradients go. It is good until the next step's.
@@ -59,6 +61,7 @@ class Residency {
   Lane up_;
   Lane inputs_up_;
   std::optional<PartUpdates> updates_;
+  std::optional<StreamedVocabulary> vocabulary_;
   std::optional<HostGradients> host_gradients_;
   std::unique_ptr<WeightSource> weights_;
   std::unique_ptr<LayerInputs> inputs_;

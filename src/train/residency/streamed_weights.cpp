@@ -7,6 +7,10 @@ void StreamedWeights::fetch(const Context& ctx, int part) {
   std::vector<OwnedTensor> slots;
   std::vector<Lane::Copy> copies;
   for (int i = p.begin; i < p.end; ++i) {
+    if (vocabulary_ && vocabulary_->has(i)) {
+      slots.emplace_back();
+      continue;
+    }
     const Parameter& parameter = parameters_.all[static_cast<size_t>(i)];
     const Tensor& home = residents_.parameters[static_cast<size_t>(i)].weight;
     slots.emplace_back(ctx, parameter.name, home.dtype, parameter.sizes, MemoryClass::weights);

@@ -4,6 +4,7 @@
 
 #include "train/residency/in_flight.hpp"
 #include "train/residency/part_updates.hpp"
+#include "train/residency/streamed_vocabulary.hpp"
 #include "train/weight_source.hpp"
 
 namespace tigon {
@@ -12,9 +13,10 @@ namespace tigon {
 // their way meanwhile.
 class StreamedWeights final : public WeightSource {
  public:
-  // `updates`: which every part waits for.
-  StreamedWeights(const ParameterList& parameters, const Residents& residents, Lane& up, const PartUpdates* updates)
-      : parameters_(parameters), residents_(residents), up_(up), updates_(updates) {}
+  // `updates`: which every part waits for. `vocabulary`: whose weights are in no lease.
+  StreamedWeights(const ParameterList& parameters, const Residents& residents, Lane& up, const PartUpdates* updates,
+                  const StreamedVocabulary* vocabulary)
+      : parameters_(parameters), residents_(residents), up_(up), updates_(updates), vocabulary_(vocabulary) {}
   WeightLease acquire(const Context& ctx, int part, int next) override;
 
  private:
@@ -25,6 +27,7 @@ class StreamedWeights final : public WeightSource {
   const Residents& residents_;
   Lane& up_;
   const PartUpdates* updates_;
+  const StreamedVocabulary* vocabulary_;
   std::map<int, InFlight> coming_;
   std::map<const Part*, std::vector<OwnedTensor>> leased_;
 };
