@@ -111,7 +111,7 @@ void add_bench(CLI::App& app) {
   ops->add_option("--json", flags->json, "Also write the rows to this file, after each row")->type_name("FILE");
   ops->add_flag("--memory", flags->memory, "Also print which tensors hold each peak");
   ops->footer(shapes +
-              "\nAfter a shape, \":lean\" (GPU), \":liger\" or \":chunk=N\" say how much of the logits exists at a "
+              "\nAfter a shape, \":lean\", \":liger\" or \":chunk=N\" say how much of the logits exists at a "
               "time, \":f32dw\" asks for an\n"
               "f32 gradient of the weight, \":ignored=SHARE\" ignores that share of the tokens, and \":racing\" allows "
               "gradients that differ\n"

@@ -92,7 +92,8 @@ void ModelFlags::add_to(CLI::App& command) {
                                   ->capture_default_str();
   command.add_flag("--liger-chunk", train.memory.chunk.liger, "Chunks by Liger's rule")->excludes(chunk_option);
   command.add_flag("--lean-loss", train.memory.chunk.lean,
-                   "The fused loss in panels of the vocabulary: least memory, a fourth product (GPU)");
+                   "The fused loss in panels of the vocabulary: least memory, a fourth product. With --offload all "
+                   "nothing of the vocabulary's size is on the device then");
   command.add_flag(
       "--update-early", train.memory.update_early,
       "Update each layer as soon as its gradient is complete: one layer's gradients exist at a time. Needs "

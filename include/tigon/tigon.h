@@ -131,7 +131,7 @@ typedef struct tigon_chunk_rule {
   int64_t tokens;
   int64_t budget_bytes;
   int32_t liger; /* Liger's rule */
-  int32_t lean;  /* on a GPU: panels of the vocabulary within the budget, a fourth product for the least memory */
+  int32_t lean;  /* panels of the vocabulary within the budget, a fourth product for the least memory */
 } tigon_chunk_rule;
 
 /* y = (x*rstd)*(offset + weight), rstd = 1/sqrt(mean(x^2) + eps) over each row. */

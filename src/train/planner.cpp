@@ -250,7 +250,9 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
           "the MLP's inner values for a tile of tokens at a time");
   TrainConfig lean = train;
   lean.memory.chunk.lean = true;
-  suggest(lean, "--lean-loss", "the loss in panels of the vocabulary: a fourth product");
+  suggest(lean, "--lean-loss",
+          lean.streams_vocabulary() ? "embedding and head come in panels too, never whole: a fourth product"
+                                    : "the loss in panels of the vocabulary: a fourth product");
   if (!train.memory.update_early && train.accumulate == 1) {
     TrainConfig early = train;
     early.memory.update_early = true;

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Chunk:
     """At most one of ``tokens`` (a fixed number) and ``budget_bytes`` (for the logits that exist at a time).
 
-    ``lean`` takes the least memory, for a fourth matrix product: on a GPU no chunk's logits are ever whole, but pass twice
-    in panels of the vocabulary within the budget (32 MiB unless given). On a CPU it changes nothing.
+    ``lean`` takes the least memory, for a fourth matrix product: no chunk's logits are ever whole, but pass twice in
+    panels of the vocabulary within the budget (32 MiB unless given). On a CPU all tokens are one chunk then.
     """
 
     tokens: int = 0
