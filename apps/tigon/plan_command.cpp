@@ -86,6 +86,7 @@ MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& paramete
   // The loss's chunk is the least that a GPU takes, with the CPU's f32 logits.
   train.device = wanted;
   train.memory.chunk.tokens = loss_chunk(model, train);
+  train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, wanted);
   train.device = {};
   note = fmt::format(
       "\nWithout a GPU or its backend, \"loss\" and \"workspace\" are what the CPU's kernels take; every other row\n"

@@ -64,11 +64,11 @@ void Screen::on_step(const StepLine& line) {
   if (r.skipped) fields.push_back(fmt::format("skipped, overflow at scale {:.0f}", r.loss_scale));
   fields.push_back(fmt::format("{:.0f} tokens/s", line.tokens_per_second));
   if (const double left = seconds_left(r.step); left > 0) fields.push_back(duration(left) + " left");
+  fields.push_back(human_bytes(line.planned_bytes));
   if (line.shows_waits) {
     fields.push_back(fmt::format("compute {:.0f}% copies {:.0f}% update {:.0f}%", 100 * line.compute_share(),
                                  100 * line.waits.copies, 100 * line.waits.updates));
   }
-  fields.push_back(human_bytes(line.planned_bytes));
   fields.push_back(fmt::format("norm {:.3f}", r.grad_norm));
   fields.push_back(fmt::format("lr {:.2e}", r.lr));
   if (line.epoch > 0) fields.push_back(fmt::format("epoch {:.2f}", line.epoch));

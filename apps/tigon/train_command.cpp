@@ -3,11 +3,10 @@
 #include <fstream>
 #include <memory>
 
-#include "ceilings.hpp"
 #include "commands.hpp"
+#include "rates.hpp"
 #include "screen.hpp"
 #include "tigon/core/error.hpp"
-#include "tigon/memory/arena.hpp"
 #include "tigon/ops/device_memory.hpp"
 #include "tigon/train/run.hpp"
 #include "train_flags.hpp"
@@ -61,20 +60,6 @@ void refuse_results_of_random_tokens(const RunOptions& options, int64_t steps) {
                .fix = "Give --data FILE, or leave --output and --checkpoints out to measure time and memory."});
 }
 
-// What a step's speed is compared with; 0 where it cannot be measured.
-double measured_gemm_rate(const TrainConfig& train) try {
-  if (train.device.kind == DeviceKind::cpu) {
-    HeapArena heap;
-    return bench::measure_gemm({.threads = train.threads, .memory = &heap}, train.precision.weight, true);
-  }
-  DeviceArena arena(train.device);
-  const DeviceStream stream(train.device);
-  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena}, DType::bf16, true);
-} catch (const Error& error) {
-  if (error.code() != ErrorCode::out_of_memory) throw;
-  return 0;
-}
-
 // 0, or what the signal that stopped the run makes of it.
 int run(const TrainFlags& flags) {
   const ModelConfig model = flags.model.model_config();
@@ -82,13 +67,13 @@ int run(const TrainFlags& flags) {
   const RunOptions options = flags.run_options();
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
-  const double gemm_rate = flags.ceiling ? measured_gemm_rate(train) : 0;
+  const Rates rates = flags.ceiling ? measured_rates(train) : Rates{};
 
   catch_signals();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
   const RunResult result = [&] {
     Screen screen(flags.print_every);
-    return run_training(model, train, options, screen, stop_requested, gemm_rate);
+    return run_training(model, train, options, screen, stop_requested, rates);
   }();
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 
@@ -126,6 +111,13 @@ int run(const TrainFlags& flags) {
       }
       show("\n");
     }
+  }
+  if (const Prediction& p = result.predicted;
+      p.seconds > 0 && result.seconds_per_step > 0 && train.memory.homes.any_away()) {
+    show(
+        "by measured rates at least {:.3g} s a step (compute {:.3g}, up {:.3g}, down {:.3g}, update {:.3g}); it took "
+        "{:.3g}\n",
+        p.seconds, p.compute, p.up, p.down, p.update, result.seconds_per_step);
   }
   if (train.device.kind != DeviceKind::cpu) {
     show("beyond the plan the GPU holds {}: its context, libraries, other processes\n",

@@ -149,8 +149,10 @@ void TrainFlags::add_results(CLI::App& command) {
   command.add_option("--print-every", print_every, "Steps between printed lines")
       ->check(CLI::Range(int64_t{1}, kMost))
       ->capture_default_str();
-  command.add_flag("--gemm-ceiling,!--no-gemm-ceiling", ceiling,
-                   "Measure the machine's GEMM rate first and show each step's share of it (the default)");
+  command.add_flag(
+      "--gemm-ceiling,!--no-gemm-ceiling", ceiling,
+      "Measure the machine's GEMM rate first and show each step's share of it; with --offload the rates of copies "
+      "and of the host's AdamW too, and the time that a step takes by them (the default)");
 }
 
 RunOptions TrainFlags::run_options() const {

@@ -67,7 +67,14 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
       step.forward_backward(in(phase), residency.weights(), residency.vocabulary(), sink, residency.inputs(), micro);
     };
     walk_micro(Phase::step);
-    if (train.turns()) walk_micro(Phase::further);
+    plan.up_bytes = residency.traffic().up_bytes;
+    plan.down_bytes = residency.traffic().down_bytes;
+    if (train.turns()) {
+      walk_micro(Phase::further);
+      plan.up_bytes += (train.accumulate - 1) * (residency.traffic().up_bytes - plan.up_bytes);
+      plan.down_bytes += (train.accumulate - 1) * (residency.traffic().down_bytes - plan.down_bytes);
+    }
+    plan.updates_early = residency.updates_early();
     const Context update_ctx = in(train.turns() ? Phase::update : Phase::step);
     if (!train.memory.update_early) residency.norm(update_ctx, buffers, 1.0);
     if (!residency.updates_early()) residency.update(update_ctx, buffers, args);

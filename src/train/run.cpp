@@ -50,11 +50,11 @@ Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& tr
 class Run {
  public:
   Run(const ModelConfig& model, const TrainConfig& train, const RunOptions& options, RunObserver& observer,
-      const std::atomic<bool>& stop, double gemm_rate)
+      const std::atomic<bool>& stop, const Rates& rates)
       : options_(options),
         observer_(observer),
         stop_(stop),
-        gemm_rate_(gemm_rate),
+        rates_(rates),
         data_(options.data, sampler_options(model, train, options, false)),
         eval_(train.evaluates
                   ? std::make_unique<Sampler>(eval_path(options), sampler_options(model, train, options, true))
@@ -101,6 +101,8 @@ class Run {
     result_.planned_bytes = trainer_.plan().total_bytes();
     result_.used_bytes = trainer_.used_bytes();
     result_.traffic = trainer_.traffic();
+    result_.predicted = predict_step(trainer_.model(), trainer_.plan(), rates_);
+    if (timed_tokens_ > 0) result_.seconds_per_step = timed_seconds_ / static_cast<double>(collected_ - 1);
     if (timed_tokens_ > 0) result_.tokens_per_second = static_cast<double>(timed_tokens_) / timed_seconds_;
     write_end(log);
     return result_;
@@ -336,7 +338,7 @@ class Run {
     line.seconds = line.report.seconds > 0 ? line.report.seconds : seconds_between(lap_, now);
     lap_ = now;
     line.tokens_per_second = static_cast<double>(line.report.tokens) / line.seconds;
-    if (gemm_rate_ > 0) line.gemm_share = flops_ / line.seconds / gemm_rate_;
+    if (rates_.gemm > 0) line.gemm_share = flops_ / line.seconds / rates_.gemm;
     if (train.memory.homes.any_away()) {
       line.waits = {.copies = line.report.waits.copies / line.seconds,
                     .updates = line.report.waits.updates / line.seconds};
@@ -360,7 +362,7 @@ class Run {
     json.set("labels", line.counted);
     json.set("seconds", line.seconds);
     json.set("tokens_per_second", line.tokens_per_second);
-    if (gemm_rate_ > 0) json.set("gemm_share", line.gemm_share);
+    if (rates_.gemm > 0) json.set("gemm_share", line.gemm_share);
     if (line.shows_waits) {
       json.set("compute_share", line.compute_share());
       json.set("copies_share", line.waits.copies);
@@ -427,6 +429,7 @@ class Run {
       json.set("updated_by_host", result_.traffic.updated_by_host);
       json.set("updated_by_device", result_.traffic.updated_by_device);
     }
+    if (result_.predicted.seconds > 0) json.set("predicted_step_seconds", result_.predicted.seconds);
     const Device device = trainer_.config().device;
     if (device.kind != DeviceKind::cpu) {
       result_.beyond_plan_bytes = device_bytes_in_use(device) - result_.planned_bytes;
@@ -451,7 +454,8 @@ class Run {
   const RunOptions& options_;
   RunObserver& observer_;
   const std::atomic<bool>& stop_;
-  double gemm_rate_, flops_ = 0;
+  Rates rates_;
+  double flops_ = 0;
   Sampler data_;
   std::unique_ptr<Sampler> eval_;
   std::optional<FolderLock> held_;  // the checkpoints'
@@ -465,16 +469,6 @@ class Run {
 };
 
 }  // namespace
-
-double step_flops(const ModelConfig& model, const TrainConfig& train) {
-  const auto product = [](int64_t a, int64_t b) { return 2.0 * static_cast<double>(a) * static_cast<double>(b); };
-  double per_token = product(model.hidden, model.qkv_width()) + product(model.q_width(), model.hidden) +
-                     3 * product(model.hidden, model.intermediate);
-  // Scores and their product with v, over the half of the keys that a causal mask leaves.
-  per_token += 2 * product(model.q_width(), train.seq) / 2;
-  per_token = per_token * static_cast<double>(model.layers) + product(model.hidden, model.vocab);
-  return 3 * per_token * static_cast<double>(train.tokens() * train.accumulate);
-}
 
 void check_run_options(const RunOptions& options) {
   const auto count = [](const char* name, int64_t value, int64_t least) {
@@ -526,7 +520,7 @@ void check_written_files(const RunOptions& options) {
 }  // namespace
 
 RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
-                       const std::atomic<bool>& stop, double gemm_rate) {
+                       const std::atomic<bool>& stop, const Rates& rates) {
   check_run_options(options);
   check_written_files(options);
   if (options.epochs > 0) {
@@ -534,7 +528,7 @@ RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOpt
     train.steps = steps_of(model, train, options);
   }
   train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
-  return Run(model, train, options, observer, stop, gemm_rate).run();
+  return Run(model, train, options, observer, stop, rates).run();
 }
 
 }  // namespace tigon

@@ -424,6 +424,7 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
   expect(tigon("train --steps 2 --no-gemm-ceiling " + run + "--offload all"), 0,
          {"compute ", "copies ", "a step moved", "to the device", "update: host 100 %, device 0 %",
           "ms a step of the host"});
+  expect(tigon("train --steps 2 " + run + "--offload all"), 0, {"by measured rates at least ", "; it took "});
   expect(tigon("train --steps 2 --no-gemm-ceiling --offload weights=host --model llama-bytes-1m --batch 1 --seq 8"), 0,
          {"offload weights=host, update gpu", "update: host 0 %, device 100 %\n"});
   expect(tigon("plan --offload weights=host --update both"), 2, {"--update", "gradients=host", "use --update gpu"});

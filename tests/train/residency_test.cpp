@@ -322,7 +322,7 @@ struct UpdateCase {
 std::vector<UpdateCase> update_cases() {
   std::vector<UpdateCase> list;
   for (const Updater updater : {Updater::cpu, Updater::gpu, Updater::both}) {
-    list.push_back({"optimizer", updater, 40});
+    list.push_back({"optimizer", updater, 37});
     list.push_back({"all", updater, 100});
     list.push_back({"all+checkpoints", updater, 1 << 20});
   }

@@ -87,7 +87,7 @@ class DeviceStream {
   void* stream_;
 };
 
-// A moment in a stream. One that is not timed costs less.
+// A moment in a stream. One that is not timed costs less, and the host sleeps while it waits for it.
 class DeviceEvent {
  public:
   explicit DeviceEvent(Device device, bool timed = true);

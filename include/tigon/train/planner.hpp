@@ -32,6 +32,9 @@ struct MemoryPlan {
   Sequence pinned;
   Sequence host;
   std::array<Sequence, kPhaseCount> phases;
+  // What a step moves between device and host, without its update, and whether that goes on beside backward.
+  int64_t up_bytes = 0, down_bytes = 0;
+  bool updates_early = false;
 
   const Sequence& operator[](Phase phase) const { return phases[static_cast<size_t>(phase)]; }
   Sequence& operator[](Phase phase) { return phases[static_cast<size_t>(phase)]; }

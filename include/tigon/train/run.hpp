@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "tigon/train/prediction.hpp"
 #include "tigon/train/trainer.hpp"
 
 namespace tigon {
@@ -69,18 +70,17 @@ struct RunResult {
   double first_loss = 0, last_loss = 0;
   double eval_loss = 0;
   double tokens_per_second = 0;  // over all steps but the first of this run
+  double seconds_per_step = 0;   // the same
+  Prediction predicted{};
   int64_t planned_bytes = 0, used_bytes = 0;
   // A GPU's memory in use at the end, less the plan: its context, what libraries took, other processes.
   int64_t beyond_plan_bytes = 0;
   Traffic traffic;  // of all steps of this run
 };
 
-// FLOPs of one step: the products of forward and backward, and attention's, without recompute.
-double step_flops(const ModelConfig& model, const TrainConfig& train);
-
 // Trains from where the options say to config().steps, or until `stop` is set: then the step under way is finished and
-// the state saved. `gemm_rate` (FLOP/s) is what a step's speed is compared with; 0: not known.
+// the state saved. A step's speed is compared with `rates`, where they are known.
 RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
-                       const std::atomic<bool>& stop, double gemm_rate = 0);
+                       const std::atomic<bool>& stop, const Rates& rates = {});
 
 }  // namespace tigon

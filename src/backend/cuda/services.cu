@@ -80,7 +80,9 @@ void destroy_stream(Device, void* stream) noexcept { (void)cudaStreamDestroy(sta
 void* create_event(Device device, bool timed) {
   const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "event");
+  // A thread that waits for an untimed one sleeps: the host's cores have updates to do.
+  const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming | cudaEventBlockingSync;
+  check(cudaEventCreateWithFlags(&event, flags), "event");
   return event;
 }
 

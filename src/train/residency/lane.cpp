@@ -16,15 +16,20 @@ Lane::~Lane() {
 }
 
 Moment Lane::copy(const Context& compute, std::span<const Copy> copies, const Moment& after) {
+  for (const Copy& c : copies) bytes_.fetch_add(c.to.bytes(), std::memory_order_relaxed);
   if (compute.measuring()) return {};
-  return copy(copies, Moment::all({Moment::of(compute), after}));
+  return add(copies, Moment::all({Moment::of(compute), after}));
 }
 
 Moment Lane::copy(std::span<const Copy> copies, const Moment& after) {
+  for (const Copy& c : copies) bytes_.fetch_add(c.to.bytes(), std::memory_order_relaxed);
+  return add(copies, after);
+}
+
+Moment Lane::add(std::span<const Copy> copies, const Moment& after) {
   const bool streams = device_.kind != DeviceKind::cpu;
   if (!worker_) worker_.emplace();
   if (streams && !stream_) stream_.emplace(device_);
-  for (const Copy& c : copies) bytes_.fetch_add(c.to.bytes(), std::memory_order_relaxed);
   auto done = streams ? std::make_shared<DeviceEvent>(device_, false) : nullptr;
   // The thread waits for `after`, and not the stream: a stream that waits for the host may hold up others.
   const Moment queued = worker_->add([this, after, list = std::vector<Copy>(copies.begin(), copies.end()), done] {

@@ -21,7 +21,8 @@ class Lane {
     Tensor to;
     Tensor from;
   };
-  // Begins when all that compute.stream holds now has happened, and `after` too. Nothing happens in measure mode.
+  // Begins when all that compute.stream holds now has happened, and `after` too. In measure mode bytes are counted
+  // alone.
   Moment copy(const Context& compute, std::span<const Copy> copies, const Moment& after = {});
   // Begins when `after` has happened, whatever is being computed.
   Moment copy(std::span<const Copy> copies, const Moment& after);
@@ -29,6 +30,8 @@ class Lane {
   int64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
  private:
+  Moment add(std::span<const Copy> copies, const Moment& after);
+
   std::atomic<int64_t> bytes_ = 0;  // read while another thread copies
   Device device_;
   std::optional<DeviceStream> stream_;

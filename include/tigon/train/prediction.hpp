@@ -1,0 +1,29 @@
+#pragma once
+
+#include "tigon/train/planner.hpp"
+
+namespace tigon {
+
+// What a machine does at most, measured. 0: not measured.
+struct Rates {
+  double gemm = 0;  // FLOP/s
+  // Bytes per second to and from the device, and parameters per second of the host's AdamW; where something is away.
+  double up = 0, down = 0, host_update = 0;
+};
+
+// A step's time by measured rates: each of these in seconds, as if it ran alone. Products alone count as computing, so
+// it is the least that a step can take.
+struct Prediction {
+  double seconds = 0;  // of the step, with what runs side by side; 0: not known
+  double compute = 0;
+  double up = 0, down = 0;  // copies, without those of updates
+  double update = 0;        // beside the step; 0 where it is a part of it
+};
+Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const Rates& rates);
+
+// FLOPs of one step: the products of forward and backward, and attention's, without recompute.
+double step_flops(const ModelConfig& model, const TrainConfig& train);
+// Of what forward computes and backward computes again.
+double recompute_flops(const ModelConfig& model, const TrainConfig& train);
+
+}  // namespace tigon
