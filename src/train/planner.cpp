@@ -35,7 +35,7 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
   check_train_config(asked, model);
   TrainConfig train = asked;
   // The host updates early wherever that may be.
-  if (train.memory.homes.states == Home::host) train.memory.update_early = false;
+  if (train.memory.homes.states != Home::device) train.memory.update_early = false;
   if (static_cast<int64_t>(parameters.blocks.size()) != model.layers) {
     throw Error(ErrorCode::invalid_argument, {.where = "plan_memory",
                                               .what = "the parameters are those of another model",
@@ -48,14 +48,15 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
   {
     // All before what stays, which holds the step's gradients: after an error they go back to arenas that are there.
     MeasureArena stays(plan.residents.ledger), pinned(plan.pinned.ledger), host(plan.host.ledger);
+    Disk disk(plan.disk);
     std::deque<MeasureArena> arenas;
     for (Sequence& sequence : plan.phases) arenas.emplace_back(sequence.ledger);
     const auto with = [&](Device device, MeasureArena& arena) {
       return Context{.device = device, .threads = train.threads, .memory = &arena};
     };
     const auto in = [&](Phase phase) { return with(train.device, arenas[static_cast<size_t>(phase)]); };
-    Residents r({.device = with(train.device, stays), .pinned = with({}, pinned), .host = with({}, host)}, parameters,
-                model, train);
+    Residents r({.device = with(train.device, stays), .pinned = with({}, pinned), .host = with({}, host), .disk = disk},
+                parameters, model, train);
     Residency residency(model, parameters, train, r);
     const StepBuffers &buffers = r.buffers[0], &micro = r.turn ? *r.turn : buffers;
     // The sequences are measured while what stays is there, as they run.
@@ -66,10 +67,16 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
       step.forward_backward(in(phase), residency.weights(), sink, residency.inputs(), micro);
     };
     walk_micro(Phase::step);
+    const DiskTraffic first = disk.traffic();
     if (train.turns()) walk_micro(Phase::further);
+    const DiskTraffic second = disk.traffic();
     const Context update_ctx = in(train.turns() ? Phase::update : Phase::step);
     if (!train.memory.update_early) residency.norm(update_ctx, buffers, 1.0);
     if (!residency.updates_early()) residency.update(update_ctx, buffers, args);
+    // All further micro-batches are as the one that was walked.
+    const int64_t more = train.turns() ? train.accumulate - 2 : 0;
+    plan.disk_step = {.read = disk.traffic().read + more * (second.read - first.read),
+                      .written = disk.traffic().written + more * (second.written - first.written)};
     if (train.evaluates) step.evaluate(in(Phase::evaluation), residency.weights(), buffers);
   }
   for (Sequence* stays : {&plan.residents, &plan.pinned, &plan.host}) stays->plan = Plan::pack(stays->ledger);
@@ -150,7 +157,7 @@ StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const
 
 Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t budget) {
   // The largest value in [1, most] whose plan fits, by doubling and halving; 0 if none.
-  const auto search = [&](int64_t TrainConfig::*member, int64_t most) {
+  const auto search = [&](int64_t TrainConfig::* member, int64_t most) {
     const auto fits = [&](int64_t value) {
       TrainConfig tried = train;
       tried.*member = value;

@@ -28,7 +28,7 @@ void for_names(std::string_view text, const F& f) {
 
 struct Switch {
   const char* name;
-  bool FusedOps::*member;
+  bool FusedOps::* member;
 };
 constexpr Switch kSwitches[] = {{"rope", &FusedOps::rope},
                                 {"swiglu", &FusedOps::swiglu},
@@ -119,12 +119,14 @@ double schedule_factor(const Schedule& schedule, int64_t step, int64_t steps) {
 
 // Which mixtures there are so far.
 static void check_homes(const Homes& homes) {
-  if (homes.states == homes.gradients && (homes.weights == Home::device || homes.states == Home::host)) return;
+  const auto away = [](Home home) { return home != Home::device; };
+  if (away(homes.states) == away(homes.gradients) && (!away(homes.weights) || away(homes.states))) return;
   throw Error(
       ErrorCode::unsupported,
       {.where = "--offload",
-       .what = "states on the host are updated there, with gradients there, and weights on the host by them alone",
-       .expected = "states and gradients in one home, and weights on the host only with them",
+       .what =
+           "states away from the device are updated by the host, with gradients away, and weights away by them alone",
+       .expected = "states and gradients both away from the device or neither, and weights away only with them",
        .got = to_string(homes),
        .fix = "Use optimizer, all or all+checkpoints."});
 }
@@ -149,6 +151,14 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("loss scale's window", static_cast<double>(scale.window), 1, 1e12);
   check_range("loss scale's hysteresis", static_cast<double>(scale.hysteresis), 1, 1e12);
   check_ignore_index(train.ignore_index);
+  check_range("elements of a piece on its way to the disk", static_cast<double>(train.memory.disk.piece), kDiskUnit,
+              0x1p30);
+  if (train.memory.disk.piece % kDiskUnit != 0) {
+    throw Error(ErrorCode::invalid_argument, {.where = "pieces on their way to the disk",
+                                              .what = "they would not be whole pages",
+                                              .expected = "a multiple of " + std::to_string(kDiskUnit) + " elements",
+                                              .got = std::to_string(train.memory.disk.piece)});
+  }
   const bool device_updates = train.memory.homes.states == Home::device;  // the host sees to it itself
   if (train.memory.update_early && device_updates &&
       (train.clip != 0 || train.accumulate > 1 || scale.dynamic || scale.initial != 1)) {

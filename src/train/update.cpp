@@ -5,18 +5,16 @@
 
 namespace tigon {
 
-void update_parameter(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
-                      const TrainedParameter& trained, const Tensor& gradient, const Tensor& grad_scale,
-                      const UpdateArgs& args) {
+void update_elements(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
+                     const UpdatedElements& e, const Tensor& grad_scale, const UpdateArgs& args) {
   const Parameter& parameter = parameters.all[static_cast<size_t>(index)];
-  const auto flat = [&](const Tensor& t) { return t.present() ? t.reshape({parameter.elements()}) : Tensor{}; };
-  const Tensor master = trained.state("master");
   const AdamwOptions& options = train.optimizer;
-  ops::adamw(ctx, {.param = flat(master.present() ? master : trained.weight),
-                   .grad = flat(gradient),
-                   .m = flat(trained.state("m")),
-                   .v = flat(trained.state("v")),
-                   .param_copy = master.present() ? flat(trained.weight) : Tensor{},
+  const bool has_master = e.master.present();
+  ops::adamw(ctx, {.param = has_master ? e.master : e.weight,
+                   .grad = e.gradient,
+                   .m = e.m,
+                   .v = e.v,
+                   .param_copy = has_master ? e.weight : Tensor{},
                    .grad_scale = grad_scale,
                    .lr = args.lr,
                    .beta1 = options.beta1,
@@ -26,7 +24,22 @@ void update_parameter(const Context& ctx, const ParameterList& parameters, const
                    .step = args.adam_step,
                    .rounding = train.precision.rounding,
                    .seed = train.seed,
-                   .tensor_id = static_cast<uint32_t>(index)});
+                   .tensor_id = static_cast<uint32_t>(index),
+                   .first_element = e.first});
+}
+
+void update_parameter(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
+                      const TrainedParameter& trained, const Tensor& gradient, const Tensor& grad_scale,
+                      const UpdateArgs& args) {
+  const int64_t all = parameters.all[static_cast<size_t>(index)].elements();
+  const auto flat = [&](const Tensor& t) { return t.present() ? t.reshape({all}) : Tensor{}; };
+  update_elements(ctx, parameters, train, index,
+                  {.weight = flat(trained.weight),
+                   .gradient = flat(gradient),
+                   .master = flat(trained.state("master")),
+                   .m = flat(trained.state("m")),
+                   .v = flat(trained.state("v"))},
+                  grad_scale, args);
 }
 
 void Update::norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const {

@@ -11,7 +11,18 @@ struct UpdateArgs {
   double loss_scale = 1.0;
 };
 
-// AdamW for one parameter, by whoever ctx is, over tensors that it reaches.
+// Some elements of a parameter, flat, with what belongs to them.
+struct UpdatedElements {
+  Tensor weight;
+  Tensor gradient;
+  Tensor master;  // absent where the weight itself is updated
+  Tensor m, v;
+  int64_t first = 0;  // of all of the parameter's
+};
+
+// AdamW for them, by whoever ctx is, over tensors that it reaches; and for all of one parameter.
+void update_elements(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
+                     const UpdatedElements& elements, const Tensor& grad_scale, const UpdateArgs& args);
 void update_parameter(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int index,
                       const TrainedParameter& trained, const Tensor& gradient, const Tensor& grad_scale,
                       const UpdateArgs& args);

@@ -68,7 +68,8 @@ TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
     HeapArena heap_stays(&stays), heap_passes(&passes);
     const Context keep{.threads = train.threads, .memory = &heap_stays},
         ctx{.threads = train.threads, .memory = &heap_passes};
-    Residents r({.device = keep, .pinned = {}, .host = {}}, parameters, model, train);
+    Disk none({}, 0);
+    Residents r({.device = keep, .pinned = {}, .host = {}, .disk = none}, parameters, model, train);
     const StepBuffers &b = r.buffers[0], &micro = r.turn ? *r.turn : b;
     const auto zero = [](const Tensor& t) { std::fill_n(t.as<char>(), t.bytes(), char{0}); };
     for (const TrainedParameter& trained : r.parameters) {

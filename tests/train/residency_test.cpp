@@ -49,7 +49,13 @@ void expect_same(const Outcome& got, const Outcome& expected, const std::string&
   EXPECT_TRUE(got.state == expected.state) << what;
 }
 
-const std::vector<std::string> kHomes = {"optimizer", "all", "all+checkpoints", "checkpoints=host"};
+const std::vector<std::string> kHomes = {"optimizer",
+                                         "all",
+                                         "all+checkpoints",
+                                         "checkpoints=host",
+                                         "all,states=nvme",
+                                         "weights=nvme,gradients=nvme,states=nvme,checkpoints=nvme",
+                                         "gradients=nvme,states=host,checkpoints=nvme"};
 
 TEST(Residency, EveryHomeHasTheSameBits) {
   for (const std::string& precision : precision_names()) {
@@ -83,7 +89,8 @@ TEST(Residency, ByLayersTheSumsAreTheSame) {
         train.accumulate = 3;
         const Outcome by_batches = run(small_model(), train);
         train.memory.order = Order::layers;
-        for (const std::string& homes : {std::string("none"), kHomes[0], kHomes[1], kHomes[2], kHomes[3]}) {
+        expect_same(run(small_model(), train), by_batches, precision + " " + recompute);
+        for (const std::string& homes : kHomes) {
           train.memory.homes = homes_from_string(homes);
           expect_same(run(small_model(), train), by_batches, precision + " " + recompute + " " + homes);
         }
@@ -209,7 +216,7 @@ TEST(Residency, ARunIsResumedInOtherHomes) {
   train.precision = precision_from_string("bf16");
   train.accumulate = 2;
   const ModelConfig model = small_model();
-  std::vector<TrainConfig> runs(5, train);
+  std::vector<TrainConfig> runs(kHomes.size() + 1, train);
   for (size_t i = 1; i < runs.size(); ++i) {
     runs[i].memory.homes = homes_from_string(kHomes[i - 1]);
     runs[i].memory.order = i % 2 == 0 ? Order::layers : Order::batches;
@@ -221,7 +228,7 @@ TEST(Residency, ARunIsResumedInOtherHomes) {
   Trainer whole(model, train);
   whole.initialize();
   std::vector<double> expected;
-  for (int64_t i = 0; i < 5; ++i) expected.push_back(step(whole, i));
+  for (int64_t i = 0; i < std::ssize(runs); ++i) expected.push_back(step(whole, i));
   const TemporaryFolder folder;
   for (size_t i = 0; i < runs.size(); ++i) {
     Trainer trainer(model, runs[i]);

@@ -31,6 +31,8 @@ struct MemoryPlan {
   // What has its home on the host: what copies move, at exactly its size, and the optimizer's states, which stay.
   Sequence pinned;
   Sequence host;
+  Ledger disk;            // what has its home there
+  DiskTraffic disk_step;  // what a step reads and writes there
   std::array<Sequence, kPhaseCount> phases;
 
   const Sequence& operator[](Phase phase) const { return phases[static_cast<size_t>(phase)]; }
@@ -41,6 +43,7 @@ struct MemoryPlan {
   int64_t total_bytes() const { return resident_bytes() + transient_bytes(); }  // of the device
   int64_t pinned_bytes() const { return align_up(pinned.plan.bytes()); }
   int64_t host_bytes() const { return align_up(host.plan.bytes()); }
+  int64_t disk_bytes() const { return disk.peak_bytes(); }
   // The phase that needs the most.
   const Sequence& largest() const;
   // Bytes at the peak by class; what packing could not fill is the rest of total_bytes().

@@ -6,6 +6,7 @@
 
 #include "tigon/model/block.hpp"
 #include "tigon/ops/fused_linear_cross_entropy.hpp"
+#include "tigon/train/disk_options.hpp"
 #include "tigon/train/homes.hpp"
 #include "tigon/train/precision.hpp"
 
@@ -20,6 +21,7 @@ struct MemoryPolicy {
   // at a time. Only without clipping, which needs all of them at once, and with one micro-batch.
   bool update_early = false;
   Homes homes{};
+  DiskOptions disk{};  // of those that are there
   Order order = Order::batches;
 };
 

@@ -30,6 +30,7 @@ struct Traffic {
   int64_t up_bytes = 0;    // to the device
   int64_t down_bytes = 0;  // to the host
   double update_seconds = 0;
+  DiskTraffic disk{};  // by all that was done, steps or not
 };
 
 // A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers

@@ -5,7 +5,9 @@
 namespace tigon {
 
 HostUpdate::HostUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents, Lane& up)
-    : parameters_(parameters), train_(train), residents_(residents), up_(up), updated_(parameters.parts.size()) {}
+    : parameters_(parameters), train_(train), residents_(residents), up_(up), updated_(parameters.parts.size()) {
+  if (residents.update_ring.bytes() > 0) disk_.emplace(parameters, train, residents);
+}
 
 std::vector<Lane::Copy> HostUpdate::copies_to_device(int part) const {
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
@@ -19,19 +21,26 @@ std::vector<Lane::Copy> HostUpdate::copies_to_device(int part) const {
 
 void HostUpdate::part(const Context& compute, int part, const Moment& gradient, const Moment& scale, bool scaled,
                       const UpdateArgs& args) {
-  if (compute.measuring()) return;
+  if (compute.measuring()) {
+    if (disk_) disk_->book(part);
+    return;
+  }
   if (!worker_) worker_.emplace();
   Moment& updated = updated_[static_cast<size_t>(part)];
   updated = worker_->add([this, part, gradient, scale, scaled, args] {
     gradient.wait();
     scale.wait();
-    const auto began = std::chrono::steady_clock::now();
     const Context host{.threads = train_.threads};
+    const Tensor by = scaled ? residents_.host_clip.view : Tensor{};
+    if (disk_) {
+      nanoseconds_ += disk_->part(host, part, by, args).count();
+      return;
+    }
+    const auto began = std::chrono::steady_clock::now();
     const Part& p = parameters_.parts[static_cast<size_t>(part)];
     for (int i = p.begin; i < p.end; ++i) {
       const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(i)];
-      update_parameter(host, parameters_, train_, i, trained, trained.gradient,
-                       scaled ? residents_.host_clip.view : Tensor{}, args);
+      update_parameter(host, parameters_, train_, i, trained, trained.gradient, by, args);
     }
     nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
   });

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "train/residency/disk_update.hpp"
 #include "train/residency/lane.hpp"
 #include "train/update.hpp"
 
@@ -40,6 +41,7 @@ class HostUpdate {
   Residents& residents_;
   Lane& up_;
   std::vector<Moment> updated_;
+  std::optional<DiskUpdate> disk_;  // where some of it is there
   std::atomic<int64_t> nanoseconds_ = 0;
   std::optional<Worker> worker_;  // from the first update on: a planner has none
 };

@@ -1,0 +1,109 @@
+#include "train/residency/disk_update.hpp"
+
+#include <algorithm>
+
+namespace tigon {
+
+int64_t DiskUpdate::ring_bytes(const TrainConfig& train, int64_t piece) {
+  const Homes& homes = train.memory.homes;
+  const Precision& precision = train.precision;
+  int64_t bytes = 0;
+  const auto add = [&](Home home, DType dtype) {
+    if (home == Home::nvme) bytes += align_up(piece * size_of(dtype), kDiskPage);
+  };
+  add(homes.weights, precision.weight);
+  add(homes.gradients, precision.grad);
+  if (precision.master) add(homes.states, *precision.master);
+  add(homes.states, precision.m);
+  add(homes.states, precision.v);
+  return bytes == 0 ? 0 : disk_ring_bytes(bytes);
+}
+
+DiskUpdate::DiskUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents)
+    : parameters_(parameters), train_(train), residents_(residents), piece_(train.memory.disk.piece) {}
+
+DiskUpdate::Fields DiskUpdate::fields_of(int parameter) const {
+  const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(parameter)];
+  const Tensor master = trained.state("master");
+  return {{{.home = trained.weight, .reads = !master.present(), .writes = true},
+           {.home = trained.gradient, .reads = true},
+           {.home = master, .reads = true, .writes = true},
+           {.home = trained.state("m"), .reads = true, .writes = true},
+           {.home = trained.state("v"), .reads = true, .writes = true}}};
+}
+
+void DiskUpdate::book(int part) {
+  const Part& p = parameters_.parts[static_cast<size_t>(part)];
+  for (int i = p.begin; i < p.end; ++i) {
+    for (const Field& field : fields_of(i)) {
+      if (!on_disk(field.home)) continue;
+      if (field.reads) residents_.disk.book_read(field.home);
+      if (field.writes) residents_.disk.book_write(field.home);
+    }
+  }
+}
+
+void DiskUpdate::wait(Slot& slot) {
+  for (const Disk::Ticket ticket : slot.under_way) residents_.disk.wait(ticket);
+  slot.under_way.clear();
+}
+
+void DiskUpdate::ask(const Piece& piece, size_t index) {
+  Slot& slot = slots_[index % slots_.size()];
+  wait(slot);
+  std::byte* place = ring_piece(residents_.update_ring, static_cast<int64_t>(index % slots_.size()));
+  const Fields fields = fields_of(piece.parameter);
+  for (size_t f = 0; f < fields.size(); ++f) {
+    const Tensor& home = fields[f].home;
+    slot.near[f] = {};
+    if (!home.present()) continue;
+    const Tensor part = home.reshape({home.elements()}).slice(0, piece.first, piece.first + piece.elements);
+    slot.near[f] = part;
+    if (!on_disk(home)) continue;
+    slot.near[f].data = place;
+    const int64_t bytes = align_up(part.bytes(), kDiskPage);
+    if (fields[f].reads) slot.under_way.push_back(residents_.disk.read(part.data, place, bytes));
+    place += bytes;
+  }
+}
+
+void DiskUpdate::send(const Piece& piece, Slot& slot) {
+  const Fields fields = fields_of(piece.parameter);
+  for (size_t f = 0; f < fields.size(); ++f) {
+    const Field& field = fields[f];
+    if (!field.writes || !on_disk(field.home)) continue;
+    const Tensor& near = slot.near[f];
+    std::byte* home = field.home.as<std::byte>() + piece.first * size_of(near.dtype);
+    slot.under_way.push_back(residents_.disk.write(home, near.data, align_up(near.bytes(), kDiskPage)));
+  }
+}
+
+std::chrono::nanoseconds DiskUpdate::part(const Context& host, int part, const Tensor& grad_scale,
+                                          const UpdateArgs& args) {
+  std::vector<Piece> pieces;
+  const Part& p = parameters_.parts[static_cast<size_t>(part)];
+  for (int i = p.begin; i < p.end; ++i) {
+    const int64_t elements = parameters_.all[static_cast<size_t>(i)].elements();
+    for (int64_t first = 0; first < elements; first += piece_)
+      pieces.push_back({.parameter = i, .first = first, .elements = std::min(piece_, elements - first)});
+  }
+  constexpr size_t kAhead = kDiskDepth / 2;  // the others are on their way back
+  std::chrono::nanoseconds computed{0};
+  size_t asked = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    for (; asked < pieces.size() && asked <= i + kAhead; ++asked) ask(pieces[asked], asked);
+    Slot& slot = slots_[i % slots_.size()];
+    wait(slot);
+    const auto began = std::chrono::steady_clock::now();
+    const auto& [weight, gradient, master, m, v] = slot.near;
+    update_elements(
+        host, parameters_, train_, pieces[i].parameter,
+        {.weight = weight, .gradient = gradient, .master = master, .m = m, .v = v, .first = pieces[i].first},
+        grad_scale, args);
+    computed += std::chrono::steady_clock::now() - began;
+    send(pieces[i], slot);
+  }
+  return computed;
+}
+
+}  // namespace tigon

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+
+#include "train/residency/disk_copies.hpp"
+#include "train/update.hpp"
+
+namespace tigon {
+
+// AdamW by the host over what is on the disk, all of it or some: pieces come to a ring in memory, are updated there and
+// go back, the next ones read and the last ones written meanwhile. The bits do not depend on how it is cut.
+class DiskUpdate {
+ public:
+  // Of the ring; 0 where nothing that is updated is on the disk.
+  static int64_t ring_bytes(const TrainConfig& train, int64_t piece);
+
+  DiskUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents);
+
+  // One part; returns the time that it computed. What it wrote may still be under way, and is there for who reads it.
+  std::chrono::nanoseconds part(const Context& host, int part, const Tensor& grad_scale, const UpdateArgs& args);
+  // What that would move.
+  void book(int part);
+
+ private:
+  // Weight, gradient, master, m, v.
+  struct Field {
+    Tensor home;
+    bool reads = false, writes = false;
+  };
+  using Fields = std::array<Field, 5>;
+  struct Piece {
+    int parameter = 0;
+    int64_t first = 0, elements = 0;
+  };
+  // A place in the ring, and the piece that it holds.
+  struct Slot {
+    std::vector<Disk::Ticket> under_way;
+    std::array<Tensor, 5> near;
+  };
+  Fields fields_of(int parameter) const;
+  void ask(const Piece& piece, size_t index);
+  void send(const Piece& piece, Slot& slot);
+  void wait(Slot& slot);
+
+  const ParameterList& parameters_;
+  const TrainConfig& train_;
+  Residents& residents_;
+  int64_t piece_;
+  std::array<Slot, kDiskDepth> slots_;
+};
+
+}  // namespace tigon
