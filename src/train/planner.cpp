@@ -155,13 +155,14 @@ StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const
           .chunk_logits = product({chunk, model.vocab, 4})};
 }
 
-Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t budget) {
+Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
+                const Budget& budget) {
   // The largest value in [1, most] whose plan fits, by doubling and halving; 0 if none.
   const auto search = [&](int64_t TrainConfig::* member, int64_t most) {
     const auto fits = [&](int64_t value) {
       TrainConfig tried = train;
       tried.*member = value;
-      return plan_memory(model, parameters, tried).total_bytes() <= budget;
+      return budget.holds(plan_memory(model, parameters, tried).bytes());
     };
     int64_t good = 0, bad = 1;
     while (bad <= most && fits(bad)) {
@@ -197,11 +198,12 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   int64_t least = plan_memory(model, parameters, train).total_bytes();
   // Takes a change up if it saves anything here.
   const auto suggest = [&](const TrainConfig& changed, std::string flag, std::string why) {
-    const int64_t total = plan_memory(model, parameters, changed).total_bytes();
+    const SpaceBytes bytes = plan_memory(model, parameters, changed).bytes();
+    const int64_t total = bytes.device;
     if (total >= least) return;
     least = total;
     train = changed;
-    list.push_back({std::move(flag), std::move(why), total});
+    list.push_back({std::move(flag), std::move(why), total, bytes});
   };
   const auto recompute = [&](const char* what) {
     TrainConfig changed = train;
@@ -258,6 +260,19 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     micro.accumulate *= micro.batch;
     micro.batch = 1;
     suggest(micro, "--batch 1 --accumulate " + std::to_string(micro.accumulate), "the same step in micro-batches");
+  }
+  return list;
+}
+
+std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {
+  std::vector<DiskAdvice> list;
+  Homes& homes = train.memory.homes;
+  // The largest first, and last what moves the most.
+  for (Home* home : {&homes.states, &homes.layer_inputs, &homes.gradients, &homes.weights}) {
+    if (*home != Home::host) continue;
+    *home = Home::nvme;
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    list.push_back({.flag = "--offload " + to_string(homes), .bytes = plan.bytes(), .step = plan.disk_step});
   }
   return list;
 }

@@ -414,6 +414,8 @@ class Run {
       json.set("bytes_to_device", result_.traffic.up_bytes);
       json.set("bytes_to_host", result_.traffic.down_bytes);
       json.set("host_update_seconds", result_.traffic.update_seconds);
+      json.set("bytes_from_disk", result_.traffic.disk.read);
+      json.set("bytes_to_disk", result_.traffic.disk.written);
     }
     const Device device = trainer_.config().device;
     if (device.kind != DeviceKind::cpu) {
@@ -511,6 +513,13 @@ void check_written_files(const RunOptions& options) {
     refuse(options.save_gradients, "the gradients would overwrite a file");
 }
 
+// What has its home on the disk goes beside the checkpoints: where there is room for them.
+fs::path folder_beside(const fs::path& checkpoints) {
+  fs::path folder = fs::absolute(checkpoints);
+  while (!fs::is_directory(folder) && folder.has_relative_path()) folder = folder.parent_path();
+  return folder;
+}
+
 }  // namespace
 
 RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
@@ -522,6 +531,8 @@ RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOpt
     train.steps = steps_of(model, train, options);
   }
   train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
+  fs::path& folder = train.memory.disk.folder;
+  if (folder.empty() && !options.checkpoints.empty()) folder = folder_beside(options.checkpoints);
   return Run(model, train, options, observer, stop, gemm_rate).run();
 }
 

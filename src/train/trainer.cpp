@@ -200,6 +200,15 @@ int64_t Trainer::used_bytes() const noexcept {
   return align_up(impl_->resident_arena.used_bytes()) + align_up(transient);
 }
 
+SpaceBytes Trainer::used() const noexcept {
+  return {.device = used_bytes(),
+          .pinned = align_up(impl_->pinned_arena.used_bytes()),
+          .host = align_up(impl_->host_arena.used_bytes()),
+          .disk = impl_->disk.used_bytes()};
+}
+
+std::string Trainer::disk_text() const { return impl_->disk.text(); }
+
 void Trainer::Impl::check_ready(const char* where) const {
   if (!has_weights) {
     throw Error(ErrorCode::invalid_argument, {.where = where,

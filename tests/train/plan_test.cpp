@@ -225,7 +225,7 @@ TEST(PlanMemory, FitIsTheLargestThatFits) {
   TrainConfig train = small_run();
   train.batch = 3;
   const int64_t budget = plan_memory(model, parameters, train).total_bytes();
-  const Fit fit = largest_fit(model, parameters, train, budget);
+  const Fit fit = largest_fit(model, parameters, train, {.device = budget});
   const auto bytes = [&](int64_t batch, int64_t seq) {
     TrainConfig tried = train;
     tried.batch = batch;
@@ -237,7 +237,7 @@ TEST(PlanMemory, FitIsTheLargestThatFits) {
   EXPECT_GT(bytes(fit.batch + 1, train.seq), budget);
   EXPECT_GE(fit.seq, 9);
   EXPECT_LE(bytes(train.batch, fit.seq), budget);
-  EXPECT_EQ(largest_fit(model, parameters, train, 1000).batch, 0);
+  EXPECT_EQ(largest_fit(model, parameters, train, {.device = 1000}).batch, 0);
 }
 
 TEST(PlanMemory, AdviceSavesStepByStep) {
@@ -301,7 +301,7 @@ TEST(PlanMemory, AdviceOfTilesLeavesNoStageThatIsGone) {
 TEST(PlanMemory, FitOfAModelWithMorePositionsThanAnyRunTakes) {
   ModelConfig model = small_model();
   model.max_position = int64_t{1} << 30;
-  const Fit fit = largest_fit(model, ParameterList(model), small_run(), int64_t{1} << 60);
+  const Fit fit = largest_fit(model, ParameterList(model), small_run(), {.device = int64_t{1} << 60});
   EXPECT_EQ(fit.seq, kLongestSequence);
 }
 
