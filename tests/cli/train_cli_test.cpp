@@ -418,11 +418,20 @@ TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
 }
 
 TEST(TrainCli, OffloadTellsWhatItMoves) {
+  const Folder folder;
   const std::string run = "--model llama-bytes-1m --batch 1 --seq 8 --recompute block --accumulate 2 --order layers ";
   expect(tigon("plan " + run + "--offload all+checkpoints"), 0,
          {"offload all+checkpoints, by layers", "device ", "host, pinned", "host  "});
   expect(tigon("train --steps 2 --no-gemm-ceiling " + run + "--offload all"), 0,
          {"a step moved", "to the device", "its update took", "of the host"});
+  const std::string nvme = "--offload all,states=nvme --offload-dir " + (folder / "blocks");
+  expect(tigon("plan " + run + nvme), 0, {"disk  ", "states ", "a step writes", "there and reads"});
+  expect(tigon("train --steps 2 --no-gemm-ceiling " + run + nvme), 0,
+         {"there: ", (folder / "blocks").c_str(), "in all the disk wrote"});
+  expect(tigon("plan " + run + nvme + " --fit 20MiB --host 1MiB --disk 1GiB"), 0,
+         {"Within 20.0 MiB, 1.0 MiB of the host, ", " of the disk: not even one", "more than that on the host",
+          "This run fits on the disk", "To need less of the host", "gradients=nvme"});
+  expect(tigon("plan --disk much"), 2, {"no amount of memory", "much"});
   expect(tigon("plan --offload weights=host"), 1, {"--offload", "Use optimizer, all or all+checkpoints"});
   expect(tigon("plan --offload weights=moon"), 2, {"there is no such home", "moon"});
   expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});
@@ -433,7 +442,8 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
 TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   constexpr int kSteps = 160, kKills = 15;
   const Folder folder;
-  const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output";
+  const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output",
+                    blocks = folder / "blocks";
   const auto run_to_end = [&](const std::vector<std::string>& arguments) {
     int status = 0;
     waitpid(start(arguments, output), &status, 0);
@@ -453,8 +463,9 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   int hit = 0;
   for (int i = 0; i < kKills; ++i) {
     std::vector<std::string> arguments = arguments_for(killed);
-    const char* const homes[] = {"none", "all+checkpoints", "optimizer", "all"};
-    arguments.insert(arguments.end(), {"--offload", homes[i % 4]});
+    const char* const homes[] = {"none", "weights=nvme,gradients=nvme,states=nvme,checkpoints=nvme", "all+checkpoints",
+                                 "all,states=nvme", "optimizer"};
+    arguments.insert(arguments.end(), {"--offload", homes[i % 5], "--offload-dir", blocks});
     const pid_t pid = start(arguments, output);
     // From before the first step to many steps in, in steps that hit saves as well.
     std::this_thread::sleep_for(std::chrono::milliseconds(15 + 37 * i % 400));
@@ -466,6 +477,7 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
     hit += WIFSIGNALED(status) ? 1 : 0;
   }
   EXPECT_GT(hit, kKills / 2) << "the run was over before it could be killed";
+  EXPECT_TRUE(fs::is_empty(blocks));  // where files have no name
   run_to_end(arguments_for(killed));
   const std::string last = "/step-00000160/";
   for (const char* file : {"model.safetensors", "state.safetensors"}) {
