@@ -14,6 +14,9 @@
 #include "storage/faulty_queue.hpp"
 #include "tigon/memory/arena.hpp"
 #include "tigon/storage/files.hpp"
+#include "tigon/train/checkpoints.hpp"
+#include "tigon/train/run.hpp"
+#include "train/heap_watch.hpp"
 #include "train/residency/lane.hpp"
 #include "train/small_model.hpp"
 
@@ -172,6 +175,24 @@ TEST(Disk, PlannedIsUsedInEveryPlace) {
   }
 }
 
+TEST(Disk, ACheckpointMakesNoCopyOfTheStateInMemory) {
+  const TemporaryFolder folder;
+  ModelConfig model = small_model();
+  model.vocab = 60'000;
+  model.hidden = 128;
+  TrainConfig train = run_on(folder / "blocks", kAll);
+  train.memory.disk.piece = int64_t{1} << 16;
+  Trainer trainer(model, train);
+  const int64_t state = trainer.plan().disk_bytes();
+  EXPECT_GT(state, int64_t{200} << 20);
+  watch_heap();
+  const int64_t before = heap_bytes();
+  trainer.initialize();
+  trainer.save_checkpoint(folder / "state", {});
+  trainer.restore_checkpoint(folder / "state", {});
+  EXPECT_LT(heap_peak() - before, int64_t{48} << 20);  // a piece of a file and what it is made of
+}
+
 TEST(Disk, NothingIsSeenInItsFolder) {
   const TemporaryFolder folder;
   {
@@ -301,6 +322,43 @@ TEST_F(DiskFaults, AFileThatSomebodyCutsOrChanges) {
       },
       none, "what is read is not what was written"));
   expect_resumable();
+}
+
+// A run of tigon train: what it saved before stays, and is gone on with.
+TEST_F(DiskFaults, ARunGoesOnFromItsLastCheckpoint) {
+  TrainConfig train = train_;
+  train.steps = 6;
+  RunOptions options{.checkpoints = folder_ / "calm", .save_every = 2};
+  RunObserver observer;
+  const std::atomic<bool> stop{false};
+  const auto whole = [&] { return run_training(larger_model(), train, options, observer, stop); };
+  const auto last = [&](const char* file) {
+    return read_text_file(checkpoint_path(options.checkpoints, 6) / file, 1 << 26);
+  };
+  EXPECT_EQ(whole().trained, 6);
+  const std::string weights = last("model.safetensors"), states = last("state.safetensors");
+  options.checkpoints = folder_ / "hurt";
+  int failed = 0;
+  for (const int64_t after : {900, 1500, 600}) {
+    std::atomic<int64_t> left = after;
+    TrainConfig hurt = train;
+    hurt.memory.disk.file = with(hurt.memory.disk.file, [&](const Transfer&) -> std::optional<int64_t> {
+      return left-- == 0 ? std::optional<int64_t>(-EIO) : std::nullopt;
+    });
+    try {
+      (void)run_training(larger_model(), hurt, options, observer, stop);
+    } catch (const Error& error) {
+      ++failed;
+      EXPECT_EQ(error.code(), ErrorCode::io);
+    }
+    options.resume = !list_checkpoints(options.checkpoints).empty();
+    EXPECT_EQ(newest_checkpoint(options.checkpoints).empty(), !options.resume);
+  }
+  EXPECT_EQ(failed, 3);
+  EXPECT_TRUE(options.resume);
+  EXPECT_EQ(whole().steps, 6);
+  EXPECT_TRUE(last("model.safetensors") == weights);
+  EXPECT_TRUE(last("state.safetensors") == states);
 }
 
 // A disk slower than everything else holds the run up, and nothing grows.

@@ -17,6 +17,15 @@ DiskCopies::DiskCopies(Disk& disk, Device device, const Buffer& ring, int64_t pi
   for (int64_t i = 0; i < kDiskDepth; ++i) slots_[static_cast<size_t>(i)].data = ring_piece(ring, i);
 }
 
+DiskCopies::~DiskCopies() {
+  for (Slot& slot : slots_) {
+    try {
+      free(slot);
+    } catch (const std::exception&) {  // NOLINT: whoever needs the copy hears of it
+    }
+  }
+}
+
 void DiskCopies::book(std::span<const TensorCopy> copies) {
   for (const TensorCopy& c : copies) {
     if (on_disk(c.from)) disk_.book_read(c.from);

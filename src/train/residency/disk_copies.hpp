@@ -28,6 +28,9 @@ struct TensorCopy {
 class DiskCopies {
  public:
   DiskCopies(Disk& disk, Device device, const Buffer& ring, int64_t piece);
+  DiskCopies(DiskCopies&&) noexcept = default;
+  DiskCopies& operator=(DiskCopies&&) = delete;
+  ~DiskCopies();  // waits until nobody uses the ring
 
   // In order, all of them in one direction. `lane` carries the device's part, which may still be under way when this
   // returns; the disk's may too, and what is read of it later comes after it.

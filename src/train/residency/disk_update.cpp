@@ -22,6 +22,17 @@ int64_t DiskUpdate::ring_bytes(const TrainConfig& train, int64_t piece) {
 DiskUpdate::DiskUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents)
     : parameters_(parameters), train_(train), residents_(residents), piece_(train.memory.disk.piece) {}
 
+DiskUpdate::~DiskUpdate() {
+  for (Slot& slot : slots_) {
+    for (const Disk::Ticket ticket : slot.under_way) {
+      try {
+        residents_.disk.wait(ticket);
+      } catch (const std::exception&) {  // NOLINT: whoever needs what was written hears of it
+      }
+    }
+  }
+}
+
 DiskUpdate::Fields DiskUpdate::fields_of(int parameter) const {
   const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(parameter)];
   const Tensor master = trained.state("master");

@@ -16,6 +16,9 @@ class DiskUpdate {
   static int64_t ring_bytes(const TrainConfig& train, int64_t piece);
 
   DiskUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents);
+  DiskUpdate(const DiskUpdate&) = delete;
+  DiskUpdate& operator=(const DiskUpdate&) = delete;
+  ~DiskUpdate();  // waits until nobody uses the ring
 
   // One part; returns the time that it computed. What it wrote may still be under way, and is there for who reads it.
   std::chrono::nanoseconds part(const Context& host, int part, const Tensor& grad_scale, const UpdateArgs& args);
