@@ -240,6 +240,55 @@ TEST(PlanMemory, FitIsTheLargestThatFits) {
   EXPECT_EQ(largest_fit(model, parameters, train, {.device = 1000}).batch, 0);
 }
 
+// The budgets of the host and of the disk bound it too.
+TEST(PlanMemory, FitStaysWithinEveryPlace) {
+  const ModelConfig model = small_model();
+  const ParameterList parameters(model);
+  TrainConfig train = small_run();
+  for (const char* homes : {"all+checkpoints", "all,checkpoints=nvme"}) {
+    train.memory.homes = homes_from_string(homes);
+    train.batch = 40;  // a batch fills some pages
+    const SpaceBytes here = plan_memory(model, parameters, train).bytes();
+    for (const Budget& budget : {Budget{.host = here.pinned + here.host}, Budget{.disk = here.disk},
+                                 Budget{.device = here.device, .host = 2 * (here.pinned + here.host)}}) {
+      if (!budget.given()) continue;
+      const Fit fit = largest_fit(model, parameters, train, budget);
+      const auto holds = [&](int64_t batch) {
+        TrainConfig tried = train;
+        tried.batch = batch;
+        return budget.holds(plan_memory(model, parameters, tried).bytes());
+      };
+      EXPECT_GE(fit.batch, 40) << homes;
+      EXPECT_TRUE(holds(fit.batch)) << homes;
+      EXPECT_FALSE(holds(fit.batch + 1)) << homes;
+    }
+  }
+}
+
+TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
+  const ModelConfig model = builtin_model("llama-3.2-1b");
+  const ParameterList parameters(model);
+  TrainConfig train;
+  train.batch = 4;
+  train.memory.homes = homes_from_string("all+checkpoints");
+  SpaceBytes last = plan_memory(model, parameters, train).bytes();
+  const std::vector<DiskAdvice> list = disk_advice(model, parameters, train);
+  ASSERT_EQ(list.size(), 4U);
+  for (const DiskAdvice& a : list) {
+    EXPECT_LT(a.bytes.pinned + a.bytes.host, last.pinned + last.host) << a.flag;
+    EXPECT_GT(a.bytes.disk, last.disk) << a.flag;
+    EXPECT_EQ(a.bytes.device, last.device);
+    last = a.bytes;
+    train.memory.homes = homes_from_string(a.flag.substr(std::string("--offload ").size()));
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    EXPECT_EQ(plan.bytes(), a.bytes);
+    EXPECT_EQ(plan.disk_step, a.step);
+  }
+  EXPECT_LT(last.pinned + last.host, int64_t{256} << 20);  // rings
+  train.memory.homes = {};
+  EXPECT_TRUE(disk_advice(model, parameters, train).empty());
+}
+
 TEST(PlanMemory, AdviceSavesStepByStep) {
   const ModelConfig model = builtin_model("llama-25m");
   TrainConfig train;

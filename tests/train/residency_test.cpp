@@ -272,14 +272,31 @@ TEST(Residency, AHostWithTooLittleMemorySaysSo) {
   expect_error([] { check_host_memory(int64_t{1} << 50); }, ErrorCode::out_of_memory, "to spare");
 }
 
+TEST(Residency, HomesAreReadAsTheyAreWritten) {
+  for (const char* text : {"none", "optimizer", "all", "all+checkpoints", "states=nvme",
+                           "weights=nvme,gradients=host,states=nvme,checkpoints=nvme"}) {
+    EXPECT_EQ(to_string(homes_from_string(text)), text);
+  }
+  EXPECT_EQ(to_string(homes_from_string("all+checkpoints,states=nvme,checkpoints=device")),
+            "weights=host,gradients=host,states=nvme");
+  EXPECT_EQ(homes_from_string("all,states=host"), homes_from_string("all"));
+  EXPECT_FALSE(homes_from_string("all+checkpoints").any_on_disk());
+  EXPECT_TRUE(homes_from_string("all,checkpoints=nvme").any_on_disk());
+}
+
 TEST(Residency, MixturesThatDoNotExistAreRefused) {
-  for (const char* homes : {"weights=host", "states=host", "gradients=host", "weights=host,states=host"}) {
+  for (const char* homes : {"weights=host", "states=host", "gradients=host", "weights=host,states=host", "states=nvme",
+                            "gradients=nvme", "weights=nvme,checkpoints=nvme"}) {
     TrainConfig train = small_run();
     train.memory.homes = homes_from_string(homes);
     expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::unsupported, "--offload");
   }
   expect_error([] { (void)homes_from_string("everything"); }, ErrorCode::invalid_argument, "everything");
   expect_error([] { (void)homes_from_string("states=moon"); }, ErrorCode::invalid_argument, "moon");
+  expect_error([] { (void)homes_from_string("states=host,all"); }, ErrorCode::invalid_argument, "'all'");
+  TrainConfig train = small_run();
+  train.memory.disk.piece = 1000;
+  expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "2048");
   expect_error([] { (void)order_from_string("tokens"); }, ErrorCode::invalid_argument, "tokens");
 }
 
