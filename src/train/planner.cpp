@@ -158,7 +158,7 @@ StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const
 Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
                 const Budget& budget) {
   // The largest value in [1, most] whose plan fits, by doubling and halving; 0 if none.
-  const auto search = [&](int64_t TrainConfig::* member, int64_t most) {
+  const auto search = [&](int64_t TrainConfig::*member, int64_t most) {
     const auto fits = [&](int64_t value) {
       TrainConfig tried = train;
       tried.*member = value;

@@ -21,7 +21,7 @@ void check_room(const std::vector<RoomNeed>& needs) {
   };
   std::map<dev_t, Sum> sums;
   for (const RoomNeed& need : needs) {
-    struct stat status{};
+    struct stat status {};
     std::error_code unknown;
     const std::filesystem::space_info space = std::filesystem::space(need.folder, unknown);
     if (need.count == 0 || unknown || space.capacity == 0 || ::stat(need.folder.c_str(), &status) != 0) continue;

@@ -28,7 +28,7 @@ void for_names(std::string_view text, const F& f) {
 
 struct Switch {
   const char* name;
-  bool FusedOps::* member;
+  bool FusedOps::*member;
 };
 constexpr Switch kSwitches[] = {{"rope", &FusedOps::rope},
                                 {"swiglu", &FusedOps::swiglu},
