@@ -67,10 +67,17 @@ void ModelFlags::add_to(CLI::App& command) {
       ->capture_default_str();
   add_word(command, "--offload",
            "What has its home on the host: none; optimizer (states and gradients); all (weights too); "
-           "all+checkpoints (each layer's input as well); or kind by kind, such as states=host,gradients=host",
+           "all+checkpoints (each layer's input as well). Kind by kind also on a disk, as in all,states=nvme: weights, "
+           "gradients, states, checkpoints, each =device, =host or =nvme",
            to_string(train.memory.homes),
            [this](const std::string& text) { train.memory.homes = homes_from_string(text); })
       ->type_name("WHAT");
+  command
+      .add_option(
+          "--offload-dir", train.memory.disk.folder,
+          "For what has its home on the disk (nvme): a file without a name, gone with the run. Without it: where "
+          "--checkpoints is, else $TMPDIR or /var/tmp")
+      ->type_name("FOLDER");
   add_word(
       command, "--update",
       "With --offload, who updates: cpu, the host's cores where states and gradients are; gpu, through which a few "
@@ -180,11 +187,15 @@ std::string homes_text(const TrainConfig& train) {
 }
 
 std::string plan_table(const MemoryPlan& plan) {
-  const bool away = plan.pinned_bytes() > 0;
+  const bool away = plan.train.memory.homes.any_away();
   std::string text = space_table(away ? "device" : "memory", plan.peak_by_class(), plan.total_bytes());
-  if (away) text += "\n" + space_table("host, pinned", plan.pinned.ledger.peak_by_class(), plan.pinned_bytes());
+  if (plan.pinned_bytes() > 0)
+    text += "\n" + space_table("host, pinned", plan.pinned.ledger.peak_by_class(), plan.pinned_bytes());
   if (plan.host_bytes() > 0) text += "\n" + space_table("host", plan.host.ledger.peak_by_class(), plan.host_bytes());
-  return text;
+  if (plan.disk_bytes() == 0) return text;
+  text += "\n" + space_table("disk", plan.disk.peak_by_class(), plan.disk_bytes());
+  return text + fmt::format("  a step writes {} there and reads {}\n", human_bytes(plan.disk_step.written),
+                            human_bytes(plan.disk_step.read));
 }
 
 }  // namespace tigon::app

@@ -13,7 +13,7 @@ namespace {
 
 struct Flags {
   ModelFlags model;
-  std::string fit;
+  std::string fit, host, disk;
   int tensors = 12;
 };
 
@@ -28,9 +28,21 @@ void print_formulas(const ModelConfig& model, int64_t parameters, const TrainCon
   fmt::print("  logits of one chunk, Liger's     {:>12}\n", human_bytes(f.chunk_logits));
 }
 
-void print_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t planned,
-               int64_t budget) {
-  fmt::print("\nWithin {}: ", human_bytes(budget));
+// "24 GiB, 64 GiB of the host, 500 GiB of the disk".
+std::string budget_text(const Budget& budget) {
+  std::string text;
+  const auto add = [&text](int64_t bytes, const char* where) {
+    if (bytes > 0) text += (text.empty() ? "" : ", ") + human_bytes(bytes) + where;
+  };
+  add(budget.device, "");
+  add(budget.host, " of the host");
+  add(budget.disk, " of the disk");
+  return text;
+}
+
+void print_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
+               const SpaceBytes& planned, const Budget& budget) {
+  fmt::print("\nWithin {}: ", budget_text(budget));
   const Fit fit = largest_fit(model, parameters, train, budget);
   if (fit.batch > 0) {
     fmt::print("at {} tokens a sequence, batches up to {}", train.seq, fit.batch);
@@ -42,23 +54,44 @@ void print_fit(const ModelConfig& model, const ParameterList& parameters, const 
   } else {
     fmt::print("; at batch {}, no sequence at all.\n", train.batch);
   }
-  if (planned <= budget) {
-    fmt::print("This run fits, with {} to spare.\n", human_bytes(budget - planned));
-  } else {
-    fmt::print("This run needs {} more than that.\n", human_bytes(planned - budget));
+  const auto say = [](const char* where, int64_t most, int64_t need) {
+    if (most == 0) return;
+    if (need <= most) {
+      fmt::print("This run fits{}, with {} to spare.\n", where, human_bytes(most - need));
+    } else {
+      fmt::print("This run needs {} more than that{}.\n", human_bytes(need - most), where);
+    }
+  };
+  say("", budget.device, planned.device);
+  say(" on the host", budget.host, planned.pinned + planned.host);
+  say(" on the disk", budget.disk, planned.disk);
+}
+
+void print_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
+                  const SpaceBytes& planned, const Budget& budget) {
+  const std::vector<Advice> list = advice(model, parameters, train);
+  if (list.empty()) return;
+  const bool too_large = budget.given() && !budget.holds(planned);
+  fmt::print("\nTo need less, one after the other{}:\n", too_large ? "" : " (none is necessary)");
+  bool fits = !too_large;
+  for (const Advice& a : list) {
+    const bool enough = !fits && budget.holds(a.bytes);
+    fits = fits || enough;
+    fmt::print("  {:<28} {:>12} in all{}  {}\n", a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "", a.why);
   }
 }
 
-void print_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t planned,
-                  int64_t budget) {
-  const std::vector<Advice> list = advice(model, parameters, train);
+// Where the host has too little.
+void print_disk_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
+                       const SpaceBytes& planned, const Budget& budget) {
+  if (budget.host == 0 || planned.pinned + planned.host <= budget.host) return;
+  const std::vector<DiskAdvice> list = disk_advice(model, parameters, train);
   if (list.empty()) return;
-  fmt::print("\nTo need less, one after the other{}:\n", budget > 0 && planned > budget ? "" : " (none is necessary)");
-  bool fits = budget > 0 && planned <= budget;
-  for (const Advice& a : list) {
-    const bool enough = budget > 0 && !fits && a.total_bytes <= budget;
-    fits = fits || enough;
-    fmt::print("  {:<28} {:>12} in all{}  {}\n", a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "", a.why);
+  fmt::print("\nTo need less of the host, one after the other:\n");
+  for (const DiskAdvice& a : list) {
+    fmt::print("  {}{}\n    {} of the host, {} of the disk; a step writes {} and reads {}\n", a.flag,
+               budget.holds(a.bytes) ? " — fits" : "", human_bytes(a.bytes.pinned + a.bytes.host),
+               human_bytes(a.bytes.disk), human_bytes(a.step.written), human_bytes(a.step.read));
   }
 }
 
@@ -98,7 +131,8 @@ MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& paramete
 void run(const Flags& flags) {
   const ModelConfig model = flags.model.model_config();
   TrainConfig train = flags.model.train;
-  const int64_t budget = flags.fit.empty() ? 0 : bytes_from_string(flags.fit);
+  const auto size = [](const std::string& text) { return text.empty() ? 0 : bytes_from_string(text); };
+  const Budget budget{.device = size(flags.fit), .host = size(flags.host), .disk = size(flags.disk)};
   const ParameterList parameters(model);
   const int64_t count = parameters.elements();
 
@@ -121,8 +155,9 @@ void run(const Flags& flags) {
                row.count > 1 ? fmt::format(", {} of them", row.count) : "");
   }
   print_formulas(model, count, train);
-  if (budget > 0) print_fit(model, parameters, train, plan.total_bytes(), budget);
-  print_advice(model, parameters, train, plan.total_bytes(), budget);
+  if (budget.given()) print_fit(model, parameters, train, plan.bytes(), budget);
+  print_advice(model, parameters, train, plan.bytes(), budget);
+  print_disk_advice(model, parameters, train, plan.bytes(), budget);
   fmt::print("{}", note);
 }
 
@@ -133,12 +168,16 @@ void add_plan(CLI::App& app) {
   const auto flags = std::make_shared<Flags>();
   flags->model.add_to(*plan);
   plan->option_defaults()->group("Output");
-  plan->add_option("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it")
-      ->type_name("SIZE")
-      ->check([](const std::string& text) {  // here, because later an empty one would mean that none was given
-        (void)bytes_from_string(text);
-        return std::string();
-      });
+  // Checked here, because later an empty one would mean that none was given.
+  const auto size = [plan](const char* name, std::string& text, const char* help) {
+    plan->add_option(name, text, help)->type_name("SIZE")->check([](const std::string& given) {
+      (void)bytes_from_string(given);
+      return std::string();
+    });
+  };
+  size("--fit", flags->fit, "A budget such as 24GiB: also find the largest batch and sequence within it");
+  size("--host", flags->host, "The same for the host's memory, of which --offload takes some");
+  size("--disk", flags->disk, "The same for the disk");
   plan->add_option("--tensors", flags->tensors, "How many rows of what is alive at the peak")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();

@@ -47,12 +47,13 @@ void Screen::on_start(const Trainer& trainer, const Sampler& data, int64_t first
   } else {
     source += ": for time and memory, there is nothing to learn (--data)";
   }
+  const std::string disk = trainer.disk_text();
   // At once: where nobody reads any more, a signal comes with the next text, and by then there is a step to save.
-  show("{:.2f} M parameters, {} × {} tokens{}, {}\nrecompute {}, fused {}, loss by {} tokens{}\n{}\n\n{}\n{}",
+  show("{:.2f} M parameters, {} × {} tokens{}, {}\nrecompute {}, fused {}, loss by {} tokens{}\n{}\n\n{}{}\n{}",
        static_cast<double>(trainer.parameters().elements()) * 1e-6, train.batch, train.seq,
        train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
        recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(trainer.model(), train),
-       homes_text(train), source, plan_table(trainer.plan()),
+       homes_text(train), source, plan_table(trainer.plan()), disk.empty() ? "" : "  there: " + disk + "\n",
        first_step > 0 ? fmt::format("resumed after step {}\n", first_step) : "");
 }
 

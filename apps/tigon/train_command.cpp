@@ -119,6 +119,9 @@ int run(const TrainFlags& flags) {
         "{:.3g}\n",
         p.seconds, p.compute, p.up, p.down, p.update, result.seconds_per_step);
   }
+  if (const DiskTraffic& t = result.traffic.disk; train.memory.homes.any_on_disk()) {
+    show("in all the disk wrote {} and read {}\n", human_bytes(t.written), human_bytes(t.read));
+  }
   if (train.device.kind != DeviceKind::cpu) {
     show("beyond the plan the GPU holds {}: its context, libraries, other processes\n",
          human_bytes(result.beyond_plan_bytes));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -139,6 +140,17 @@ void make_folder(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
   if (error) io_error(folder, "files cannot be made in this folder: " + error.message(), kChooseFolder);
+}
+
+bool kept_in_memory(std::filesystem::path folder) {
+  constexpr uint64_t kTmpfs = 0x01021994, kRamfs = 0x858458f6;  // as in linux/magic.h
+  struct statfs disk = {};
+  while (::statfs(folder.empty() ? "." : folder.c_str(), &disk) != 0) {
+    if (errno != ENOENT || folder.empty()) return false;
+    folder = folder.has_relative_path() ? folder.parent_path() : std::filesystem::path();
+  }
+  const auto type = static_cast<uint64_t>(disk.f_type) & 0xffffffffU;
+  return type == kTmpfs || type == kRamfs;
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder)

@@ -21,35 +21,44 @@ constexpr std::array<std::pair<std::string_view, Home Homes::*>, 4> kKinds = {{{
                                                                                {"checkpoints", &Homes::layer_inputs}}};
 
 [[noreturn]] void refuse(std::string_view what, std::string_view got) {
-  throw Error(
-      ErrorCode::invalid_argument,
-      {.where = "--offload",
-       .what = std::string(what),
-       .expected = "none, optimizer, all, all+checkpoints, or some of weights=host, gradients=host, states=host, "
-                   "checkpoints=host",
-       .got = "'" + std::string(got) + "'"});
+  throw Error(ErrorCode::invalid_argument,
+              {.where = "--offload",
+               .what = std::string(what),
+               .expected = "none, optimizer, all or all+checkpoints, and some of weights=, gradients=, states= and "
+                           "checkpoints=, each with device, host or nvme",
+               .got = "'" + std::string(got) + "'"});
 }
 
 Home home_from_string(std::string_view text) {
   if (text == "device") return Home::device;
   if (text == "host") return Home::host;
+  if (text == "nvme") return Home::nvme;
   refuse("there is no such home", text);
 }
 
 }  // namespace
 
-std::string_view to_string(Home home) noexcept { return home == Home::device ? "device" : "host"; }
+std::string_view to_string(Home home) noexcept {
+  switch (home) {
+    case Home::device: return "device";
+    case Home::host: return "host";
+    case Home::nvme: return "nvme";
+  }
+  return "";
+}
 
 Homes homes_from_string(std::string_view text) {
-  for (const auto& [name, homes] : kPresets) {
-    if (text == name) return homes;
-  }
   Homes homes;
-  while (!text.empty()) {
+  for (bool first = true; first || !text.empty(); first = false) {
     const std::string_view item = text.substr(0, text.find(','));
     text.remove_prefix(item.size() + (item.size() < text.size() ? 1 : 0));
     const size_t equals = item.find('=');
     bool known = false;
+    for (const auto& [name, preset] : kPresets) {
+      if (!first || item != name) continue;
+      homes = preset;
+      known = true;
+    }
     for (const auto& [name, member] : kKinds) {
       if (equals == std::string_view::npos || item.substr(0, equals) != name) continue;
       homes.*member = home_from_string(item.substr(equals + 1));

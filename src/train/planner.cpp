@@ -49,14 +49,15 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
   {
     // All before what stays, which holds the step's gradients: after an error they go back to arenas that are there.
     MeasureArena stays(plan.residents.ledger), pinned(plan.pinned.ledger), host(plan.host.ledger);
+    Disk disk(plan.disk);
     std::deque<MeasureArena> arenas;
     for (Sequence& sequence : plan.phases) arenas.emplace_back(sequence.ledger);
     const auto with = [&](Device device, MeasureArena& arena) {
       return Context{.device = device, .threads = train.threads, .memory = &arena};
     };
     const auto in = [&](Phase phase) { return with(train.device, arenas[static_cast<size_t>(phase)]); };
-    Residents r({.device = with(train.device, stays), .pinned = with({}, pinned), .host = with({}, host)}, parameters,
-                model, train);
+    Residents r({.device = with(train.device, stays), .pinned = with({}, pinned), .host = with({}, host), .disk = disk},
+                parameters, model, train);
     Residency residency(model, parameters, train, r);
     const StepBuffers &buffers = r.buffers[0], &micro = r.turn ? *r.turn : buffers;
     // The sequences are measured while what stays is there, as they run.
@@ -67,6 +68,7 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
       step.forward_backward(in(phase), residency.weights(), residency.vocabulary(), sink, residency.inputs(), micro);
     };
     walk_micro(Phase::step);
+    const DiskTraffic first = disk.traffic();
     plan.up_bytes = residency.traffic().up_bytes;
     plan.down_bytes = residency.traffic().down_bytes;
     if (train.turns()) {
@@ -74,10 +76,15 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
       plan.up_bytes += (train.accumulate - 1) * (residency.traffic().up_bytes - plan.up_bytes);
       plan.down_bytes += (train.accumulate - 1) * (residency.traffic().down_bytes - plan.down_bytes);
     }
+    const DiskTraffic second = disk.traffic();
     plan.updates_early = residency.updates_early();
     const Context update_ctx = in(train.turns() ? Phase::update : Phase::step);
     if (!train.memory.update_early) residency.norm(update_ctx, buffers, 1.0);
     if (!residency.updates_early()) residency.update(update_ctx, buffers, args);
+    // All further micro-batches are as the one that was walked.
+    const int64_t more = train.turns() ? train.accumulate - 2 : 0;
+    plan.disk_step = {.read = disk.traffic().read + more * (second.read - first.read),
+                      .written = disk.traffic().written + more * (second.written - first.written)};
     if (train.evaluates) step.evaluate(in(Phase::evaluation), residency.weights(), residency.vocabulary(), buffers);
   }
   for (Sequence* stays : {&plan.residents, &plan.pinned, &plan.host}) stays->plan = Plan::pack(stays->ledger);
@@ -166,13 +173,14 @@ StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const
           .chunk_logits = product({chunk, model.vocab, 4})};
 }
 
-Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t budget) {
+Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
+                const Budget& budget) {
   // The largest value in [1, most] whose plan fits, by doubling and halving; 0 if none.
   const auto search = [&](int64_t TrainConfig::*member, int64_t most) {
     const auto fits = [&](int64_t value) {
       TrainConfig tried = train;
       tried.*member = value;
-      return plan_memory(model, parameters, tried).total_bytes() <= budget;
+      return budget.holds(plan_memory(model, parameters, tried).bytes());
     };
     int64_t good = 0, bad = 1;
     while (bad <= most && fits(bad)) {
@@ -208,11 +216,12 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   int64_t least = plan_memory(model, parameters, train).total_bytes();
   // Takes a change up if it saves anything here.
   const auto suggest = [&](const TrainConfig& changed, std::string flag, std::string why) {
-    const int64_t total = plan_memory(model, parameters, changed).total_bytes();
+    const SpaceBytes bytes = plan_memory(model, parameters, changed).bytes();
+    const int64_t total = bytes.device;
     if (total >= least) return;
     least = total;
     train = changed;
-    list.push_back({std::move(flag), std::move(why), total});
+    list.push_back({std::move(flag), std::move(why), total, bytes});
   };
   const auto recompute = [&](const char* what) {
     TrainConfig changed = train;
@@ -271,6 +280,19 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     micro.accumulate *= micro.batch;
     micro.batch = 1;
     suggest(micro, "--batch 1 --accumulate " + std::to_string(micro.accumulate), "the same step in micro-batches");
+  }
+  return list;
+}
+
+std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {
+  std::vector<DiskAdvice> list;
+  Homes& homes = train.memory.homes;
+  // The largest first, and last what moves the most.
+  for (Home* home : {&homes.states, &homes.layer_inputs, &homes.gradients, &homes.weights}) {
+    if (*home != Home::host) continue;
+    *home = Home::nvme;
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    list.push_back({.flag = "--offload " + to_string(homes), .bytes = plan.bytes(), .step = plan.disk_step});
   }
   return list;
 }

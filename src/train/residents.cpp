@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "tigon/ops/global_norm.hpp"
+#include "train/device_block.hpp"
 #include "train/residency/device_update.hpp"
+#include "train/residency/disk_update.hpp"
 
 namespace tigon {
 
@@ -16,23 +18,25 @@ Tensor TrainedParameter::state(std::string_view name) const {
 
 Residents::Residents(const Spaces& spaces, const ParameterList& list, const ModelConfig& model,
                      const TrainConfig& train)
-    : gradients(list, train.precision.grad) {
+    : gradients(list, train.precision.grad), disk(spaces.disk) {
   const Precision& precision = train.precision;
   const Homes& homes = train.memory.homes;
   const Context& ctx = spaces.device;
   const Updater updater = train.memory.updater;
   const bool by_host = host_updates(updater);
   // Copies reach pinned memory at full speed; what the host alone updates they need not.
-  const Context& states = homes.states == Home::device ? ctx : device_updates(updater) ? spaces.pinned : spaces.host;
+  const Context states = homes.states == Home::host && !device_updates(updater) ? spaces.host : spaces.of(homes.states);
   for (const Parameter& p : list.all) {
     TrainedParameter& trained = parameters.emplace_back();
-    trained.weight = {by_host ? spaces.pinned : spaces.of(homes.weights), p.name, precision.weight, p.sizes,
+    const bool twice = by_host && homes.weights == Home::device;
+    trained.weight = {spaces.of(twice ? Home::host : homes.weights), p.name, precision.weight, p.sizes,
                       MemoryClass::weights};
-    if (by_host && homes.weights == Home::device) {
+    if (twice) {
       trained.on_device = {ctx, p.name, precision.weight, p.sizes, MemoryClass::weights};
     }
-    if (homes.gradients == Home::host) {
-      trained.gradient = {spaces.pinned, p.name + ".grad", precision.grad, p.sizes, MemoryClass::gradients};
+    if (homes.gradients != Home::device) {
+      trained.gradient = {spaces.of(homes.gradients), p.name + ".grad", precision.grad, p.sizes,
+                          MemoryClass::gradients};
     }
     const auto keep = [&](const char* name, DType dtype, bool copies_weight) {
       trained.states.push_back(
@@ -42,7 +46,7 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
     keep("m", precision.m, false);
     keep("v", precision.v, false);
   }
-  if (homes.gradients == Home::host) {
+  if (homes.gradients != Home::device) {
     int64_t pieces = 0;
     for (const Parameter& p : list.all) pieces += ops::norm_pieces(train.device, p.elements());
     norm_pieces = {ctx, "norm pieces", DType::f64, {pieces}, MemoryClass::other};
@@ -69,11 +73,12 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   }
   // One micro-batch hands the last layer's output on; several wait with it.
   const int64_t places = train.micros_at_once() > 1 ? (model.layers + 1) * train.micros_at_once() : model.layers;
-  for (int64_t i = 0; homes.layer_inputs == Home::host && i < places; ++i) {
-    layer_inputs.emplace_back(spaces.pinned, "layers." + std::to_string(i / train.micros_at_once()) + ".x",
-                              precision.weight, std::initializer_list<int64_t>{train.tokens(), model.hidden},
-                              MemoryClass::layer_inputs);
+  for (int64_t i = 0; homes.layer_inputs != Home::device && i < places; ++i) {
+    layer_inputs.emplace_back(spaces.of(homes.layer_inputs),
+                              "layers." + std::to_string(i / train.micros_at_once()) + ".x", precision.weight,
+                              std::initializer_list<int64_t>{train.tokens(), model.hidden}, MemoryClass::layer_inputs);
   }
+  take_rings(spaces, list, model, train);
   const int64_t tokens = train.tokens();
   const int64_t parts = train.memory.update_early ? static_cast<int64_t>(list.parts.size()) : 0;
   const int sets = train.device.kind == DeviceKind::cpu ? 1 : 2;
@@ -86,6 +91,48 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   };
   for (int i = 0; i < sets; ++i) buffers.push_back(take_buffers(train.accumulate));
   if (train.turns()) turn = take_buffers(1);
+}
+
+void Residents::take_rings(const Spaces& spaces, const ParameterList& list, const ModelConfig& model,
+                           const TrainConfig& train) {
+  const Homes& homes = train.memory.homes;
+  int64_t largest = 0;
+  for (const Parameter& p : list.all) largest = std::max(largest, p.elements());
+  const auto piece = [&](int64_t elements) { return std::min(train.memory.disk.piece, elements); };
+  const auto bytes_of = [&](Home home, int64_t elements, DType dtype) {
+    return home == Home::nvme ? piece(elements) * size_of(dtype) : 0;
+  };
+  const auto take = [](const Context& ctx, const char* name, int64_t bytes) {
+    return bytes == 0 ? Buffer() : ctx.take(name, bytes, MemoryClass::other);
+  };
+  const auto ring = [&](const char* name, int64_t piece_bytes) {
+    return take(spaces.pinned, name, piece_bytes == 0 ? 0 : disk_ring_bytes(piece_bytes));
+  };
+  const int64_t weights = bytes_of(homes.weights, largest, train.precision.weight);
+  const int64_t gradients_down = bytes_of(homes.gradients, largest, train.precision.grad);
+  const int64_t inputs = bytes_of(homes.layer_inputs, train.tokens() * model.hidden, train.precision.weight);
+  // Gradients come back where further micro-batches add to them.
+  up_ring = ring("disk to device", std::max(weights, train.turns() ? gradients_down : 0));
+  inputs_ring = ring("layers' inputs from the disk", inputs);
+  down_ring = ring("device to disk", std::max(gradients_down, inputs));
+  update_ring = take(spaces.host, "update of what is on the disk", DiskUpdate::ring_bytes(train, piece(largest)));
+}
+
+void Residents::write(const Context& ctx, const Tensor& to, int64_t offset, const void* from, int64_t bytes) const {
+  if (!on_disk(to)) return copy_bytes_to(ctx, to, offset, from, bytes);
+  disk.wait(disk.write(to.as<std::byte>() + offset, from, bytes));
+}
+
+void Residents::read(const Context& ctx, void* to, const Tensor& from, int64_t offset, int64_t bytes) const {
+  if (!on_disk(from)) return copy_bytes_from(ctx, to, from, offset, bytes);
+  disk.wait(disk.read(from.as<std::byte>() + offset, to, bytes));
+}
+
+void Residents::clear(const Context& ctx, const Tensor& t) const {
+  if (!on_disk(t)) return fill_zero(ctx, t);
+  const std::vector<std::byte> zeros(static_cast<size_t>(std::min(t.bytes(), int64_t{4} << 20)));
+  for (int64_t offset = 0; offset < t.bytes(); offset += static_cast<int64_t>(zeros.size()))
+    write(ctx, t, offset, zeros.data(), std::min(static_cast<int64_t>(zeros.size()), t.bytes() - offset));
 }
 
 }  // namespace tigon

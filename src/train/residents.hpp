@@ -5,6 +5,7 @@
 
 #include "tigon/train/train_config.hpp"
 #include "train/gradients.hpp"
+#include "train/residency/disk.hpp"
 
 namespace tigon {
 
@@ -42,8 +43,12 @@ struct Spaces {
   Context device;
   Context pinned;
   Context host;
+  Disk& disk;
 
-  const Context& of(Home home) const { return home == Home::device ? device : pinned; }
+  // For what copies move.
+  Context of(Home home) const {
+    return home == Home::device ? device : home == Home::host ? pinned : Context{.memory = &disk};
+  }
 };
 
 // What stays of one parameter: its weight, what the optimizer keeps for it, and its gradient where that goes home.
@@ -55,7 +60,7 @@ struct TrainedParameter {
   };
   OwnedTensor weight;     // at home
   OwnedTensor on_device;  // its copy for the device, where the host updates weights that stay on the device too
-  OwnedTensor gradient;   // on the host; absent where gradients stay on the device
+  OwnedTensor gradient;   // at home; absent where gradients stay on the device
   std::vector<State> states;
 
   const Tensor& device_weight() const { return on_device.view.present() ? on_device.view : weight.view; }
@@ -68,6 +73,11 @@ struct TrainedParameter {
 // and the gradients where several micro-batches add to them.
 struct Residents {
   Residents(const Spaces& spaces, const ParameterList& parameters, const ModelConfig& model, const TrainConfig& train);
+
+  // Some bytes of a tensor, whatever its home; done when they return.
+  void write(const Context& ctx, const Tensor& to, int64_t offset, const void* from, int64_t bytes) const;
+  void read(const Context& ctx, void* to, const Tensor& from, int64_t offset, int64_t bytes) const;
+  void clear(const Context& ctx, const Tensor& t) const;
 
   std::vector<TrainedParameter> parameters;
   std::vector<StepBuffers> buffers;
@@ -88,9 +98,15 @@ struct Residents {
   std::vector<OwnedTensor> update_slots;
   // Where embedding and head are streamed: what passes between the host and the device of a micro-batch's tokens.
   OwnedTensor vocabulary_rows, vocabulary_ids;
-  // Homes of the layers' inputs on the host: of each layer and micro-batch, and where there are several
+  // Homes of the layers' inputs away from the device: of each layer and micro-batch, and where there are several
   // of these the last layer's output.
   std::vector<OwnedTensor> layer_inputs;
+  // What passes between the disk and the device, and what the host updates of the disk's.
+  Buffer up_ring, inputs_ring, down_ring, update_ring;
+  Disk& disk;
+
+ private:
+  void take_rings(const Spaces& spaces, const ParameterList& list, const ModelConfig& model, const TrainConfig& train);
 };
 
 }  // namespace tigon

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <system_error>
 
 #include "tigon/core/error.hpp"
 #include "tigon/memory/ledger.hpp"
+#include "train/spare_memory.hpp"
 
 namespace tigon {
 
@@ -44,19 +43,15 @@ void check_room(const std::vector<RoomNeed>& needs) {
 }
 
 void check_host_memory(int64_t bytes) {
-  std::ifstream numbers("/proc/meminfo");
-  for (std::string line; std::getline(numbers, line);) {
-    if (!line.starts_with("MemAvailable:")) continue;
-    const int64_t available = std::strtoll(line.c_str() + 13, nullptr, 10) * 1024;
-    if (bytes <= available) return;
-    throw Error(ErrorCode::out_of_memory,
-                {.where = "--offload",
-                 .what = "the host has too little memory for what has its home there",
-                 .expected = human_bytes(bytes),
-                 .got = human_bytes(available) + " to spare",
-                 .fix = "Keep less there: --precision bf16-sr halves the states, and 'tigon plan' shows what takes how "
-                        "much."});
-  }
+  const std::optional<int64_t> spare = spare_host_memory();
+  if (!spare || bytes <= *spare) return;
+  throw Error(ErrorCode::out_of_memory,
+              {.where = "--offload",
+               .what = "the host has too little memory for what has its home there",
+               .expected = human_bytes(bytes),
+               .got = human_bytes(*spare) + " to spare",
+               .fix = "Keep less there: states=nvme puts the states on a disk, --precision bf16-sr halves them, and "
+                      "'tigon plan' shows what takes how much."});
 }
 
 }  // namespace tigon

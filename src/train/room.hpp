@@ -19,8 +19,8 @@ struct RoomNeed {
 // has is believed to have enough.
 void check_room(const std::vector<RoomNeed>& needs);
 
-// Throws Error unless the host has so much memory to spare: the system grants more than there is, and ends the process
-// when it is used. A system that does not say how much it has is believed to have enough.
+// Throws Error unless the host has so much memory to spare (spare_memory.hpp): the system grants more than there is,
+// and ends the process when it is used. A system that does not say how much it has is believed to have enough.
 void check_host_memory(int64_t bytes);
 
 }  // namespace tigon

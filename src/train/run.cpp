@@ -428,6 +428,8 @@ class Run {
       json.set("host_update_seconds", result_.traffic.update_seconds);
       json.set("updated_by_host", result_.traffic.updated_by_host);
       json.set("updated_by_device", result_.traffic.updated_by_device);
+      json.set("bytes_from_disk", result_.traffic.disk.read);
+      json.set("bytes_to_disk", result_.traffic.disk.written);
     }
     if (result_.predicted.seconds > 0) json.set("predicted_step_seconds", result_.predicted.seconds);
     const Device device = trainer_.config().device;
@@ -517,6 +519,13 @@ void check_written_files(const RunOptions& options) {
     refuse(options.save_gradients, "the gradients would overwrite a file");
 }
 
+// What has its home on the disk goes beside the checkpoints: where there is room for them.
+fs::path folder_beside(const fs::path& checkpoints) {
+  fs::path folder = fs::absolute(checkpoints);
+  while (!fs::is_directory(folder) && folder.has_relative_path()) folder = folder.parent_path();
+  return folder;
+}
+
 }  // namespace
 
 RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOptions& options, RunObserver& observer,
@@ -528,6 +537,8 @@ RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOpt
     train.steps = steps_of(model, train, options);
   }
   train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
+  fs::path& folder = train.memory.disk.folder;
+  if (folder.empty() && !options.checkpoints.empty()) folder = folder_beside(options.checkpoints);
   return Run(model, train, options, observer, stop, rates).run();
 }
 

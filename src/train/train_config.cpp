@@ -137,6 +137,14 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("loss scale's window", static_cast<double>(scale.window), 1, 1e12);
   check_range("loss scale's hysteresis", static_cast<double>(scale.hysteresis), 1, 1e12);
   check_ignore_index(train.ignore_index);
+  check_range("elements of a piece on its way to the disk", static_cast<double>(train.memory.disk.piece), kDiskUnit,
+              0x1p30);
+  if (train.memory.disk.piece % kDiskUnit != 0) {
+    throw Error(ErrorCode::invalid_argument, {.where = "pieces on their way to the disk",
+                                              .what = "they would not be whole pages",
+                                              .expected = "a multiple of " + std::to_string(kDiskUnit) + " elements",
+                                              .got = std::to_string(train.memory.disk.piece)});
+  }
   const bool moves = train.memory.moves_updates();  // then parts are updated early wherever they may be
   if (train.memory.update_early && !moves &&
       (train.clip != 0 || train.accumulate > 1 || scale.dynamic || scale.initial != 1)) {

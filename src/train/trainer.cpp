@@ -59,13 +59,15 @@ struct Trainer::Impl {
         memory(train.device, plan.total_bytes()),
         pinned_memory(with_room(plan.pinned_bytes() + plan.host_bytes(), plan.pinned_bytes())),
         host_memory(plan.host_bytes()),
+        disk(train.memory.disk, plan.disk_bytes()),
         compute(train.device),
         transfer(train.device),
         resident_arena(plan.residents.plan, memory.data(), plan.resident_bytes(), memory.on_host()),
         pinned_arena(plan.pinned.plan, pinned_memory.data(), plan.pinned_bytes()),
         host_arena(plan.host.plan, host_memory.data(), plan.host_bytes()),
-        residents({.device = context(resident_arena), .pinned = host(pinned_arena), .host = host(host_arena)},
-                  parameters, model, train),
+        residents(
+            {.device = context(resident_arena), .pinned = host(pinned_arena), .host = host(host_arena), .disk = disk},
+            parameters, model, train),
         residency(model, parameters, train, residents),
         step(model, parameters, train),
         loss_scale(train.precision.loss_scale),
@@ -128,6 +130,7 @@ struct Trainer::Impl {
   DeviceBlock memory;
   HostMemory pinned_memory, host_memory;
   std::optional<Pinned> pinned;
+  Disk disk;  // before the memory that it reads and writes goes, it ends
   Queue compute, transfer;
   ReplayArena resident_arena, pinned_arena, host_arena;
   std::deque<ReplayArena> phases;
@@ -178,6 +181,7 @@ void Trainer::finish() const { impl_->residency.finish(); }
 Traffic Trainer::traffic() const noexcept {
   Traffic traffic = impl_->moved;
   impl_->residency.add_updates(traffic);
+  traffic.disk = impl_->disk.traffic();
   return traffic;
 }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
@@ -199,6 +203,15 @@ int64_t Trainer::used_bytes() const noexcept {
   for (const ReplayArena& phase : impl_->phases) transient = std::max(transient, phase.used_bytes());
   return align_up(impl_->resident_arena.used_bytes()) + align_up(transient);
 }
+
+SpaceBytes Trainer::used() const noexcept {
+  return {.device = used_bytes(),
+          .pinned = align_up(impl_->pinned_arena.used_bytes()),
+          .host = align_up(impl_->host_arena.used_bytes()),
+          .disk = impl_->disk.used_bytes()};
+}
+
+std::string Trainer::disk_text() const { return impl_->disk.text(); }
 
 void Trainer::Impl::check_ready(const char* where) const {
   if (!has_weights) {
@@ -285,7 +298,7 @@ bool Trainer::Impl::gradients_finite(const StepBuffers& b) const {
 void Trainer::Impl::write_gradients() {
   if (gradient_file.empty()) return;
   const Context ctx{.device = train.device, .stream = compute.get()};
-  (void)write_safetensors(gradient_file, parts_to_store(ctx, parameters, residency.step_gradients()));
+  (void)write_safetensors(gradient_file, parts_to_store(ctx, parameters, residency.step_gradients(), residents));
   gradient_file.clear();
 }
 
@@ -466,8 +479,9 @@ double Trainer::evaluate(const TokenBatch& batch) {
 std::map<std::string, uint64_t> Trainer::Impl::write_model(const fs::path& folder) const {
   std::vector<Tensor> tensors;
   for (const TrainedParameter& trained : residents.parameters) tensors.push_back(trained.weight);
-  const uint64_t model_sum = write_safetensors(
-      folder / "model.safetensors", only_finite(parts_to_store(transfers(), parameters, tensors)), {{"format", "pt"}});
+  const uint64_t model_sum =
+      write_safetensors(folder / "model.safetensors",
+                        only_finite(parts_to_store(transfers(), parameters, tensors, residents)), {{"format", "pt"}});
   write_text_file(folder / "config.json", config_text);
   return {{"model.safetensors", model_sum}, {"config.json", text_checksum(config_text)}};
 }

@@ -23,10 +23,17 @@ Updater updater_from_string(std::string_view text) {
 std::string_view to_string(Updater updater) noexcept { return kNames[static_cast<size_t>(updater)].first; }
 
 Updater settled_updater(Updater asked, const Homes& homes, Device device) {
-  const bool host_may = homes.states == Home::host && homes.gradients == Home::host;
+  const bool host_may = homes.states != Home::device && homes.gradients != Home::device;
+  const bool disk = homes.states == Home::nvme || homes.gradients == Home::nvme || homes.weights == Home::nvme;
+  if (disk && (!host_may || (asked != Updater::automatic && device_updates(asked)))) {
+    throw Error(ErrorCode::unsupported, {.where = "--offload",
+                                         .what = "what is on the disk is updated by the host",
+                                         .expected = "states and gradients away from the device, and --update cpu",
+                                         .got = to_string(homes) + ", --update " + std::string(to_string(asked))});
+  }
   if (asked == Updater::automatic) {
     if (!host_may) return Updater::gpu;
-    return device.kind == DeviceKind::cpu ? Updater::cpu : Updater::both;
+    return device.kind == DeviceKind::cpu || disk ? Updater::cpu : Updater::both;
   }
   if (host_updates(asked) && !host_may) {
     throw Error(ErrorCode::invalid_argument, {.where = "--update",

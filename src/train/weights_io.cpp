@@ -10,7 +10,6 @@
 #include "tigon/core/error.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/core/tensor.hpp"
-#include "train/device_block.hpp"
 
 namespace tigon {
 
@@ -53,24 +52,24 @@ void narrow_to(const std::vector<float>& values, std::vector<std::byte>& bytes) 
   }
 }
 
-// Elements [first, first + n) of a device tensor from f32 values on the host.
-void store_values(const Context& ctx, const Tensor& to, int64_t first, const std::vector<float>& values,
-                  std::vector<std::byte>& bytes) {
+// Elements [first, first + n) of a tensor from f32 values on the host.
+void store_values(const Context& ctx, const Residents& r, const Tensor& to, int64_t first,
+                  const std::vector<float>& values, std::vector<std::byte>& bytes) {
   switch (to.dtype) {
     case DType::bf16: narrow_to<bf16>(values, bytes); break;
     case DType::f16: narrow_to<f16>(values, bytes); break;
     default: narrow_to<float>(values, bytes); break;
   }
-  copy_bytes_to(ctx, to, first * size_of(to.dtype), bytes.data(), static_cast<int64_t>(bytes.size()));
+  r.write(ctx, to, first * size_of(to.dtype), bytes.data(), static_cast<int64_t>(bytes.size()));
 }
 
 // The weight, and what copies it: the master.
 void store_parameter(const Context& ctx, Residents& r, size_t parameter, int64_t first,
                      const std::vector<float>& values, std::vector<std::byte>& bytes) {
   const TrainedParameter& trained = r.parameters[parameter];
-  store_values(ctx, trained.weight, first, values, bytes);
+  store_values(ctx, r, trained.weight, first, values, bytes);
   for (const TrainedParameter::State& state : trained.states) {
-    if (state.copies_weight) store_values(ctx, state.tensor, first, values, bytes);
+    if (state.copies_weight) store_values(ctx, r, state.tensor, first, values, bytes);
   }
 }
 
@@ -242,7 +241,7 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
 }
 
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,
-                                          const std::vector<Tensor>& tensors) {
+                                          const std::vector<Tensor>& tensors, const Residents& r) {
   std::vector<TensorToStore> list;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     const Parameter& p = parameters.all[i];
@@ -252,8 +251,8 @@ std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterLis
       list.push_back({.name = part.name,
                       .dtype = tensor.dtype,
                       .sizes = part_sizes(p, part),
-                      .produce = [ctx, tensor, start](int64_t offset, void* out, int64_t bytes) {
-                        copy_bytes_from(ctx, out, tensor, start + offset, bytes);
+                      .produce = [ctx, tensor, start, &r](int64_t offset, void* out, int64_t bytes) {
+                        r.read(ctx, out, tensor, start + offset, bytes);
                       }});
     }
   }
@@ -280,12 +279,11 @@ std::vector<TensorToStore> states_to_store(const Context& ctx, const ParameterLi
   std::vector<TensorToStore> list;
   for (const NamedState& state : named_states(parameters, r)) {
     const Tensor& t = state.tensor;
-    list.push_back({.name = state.name,
-                    .dtype = t.dtype,
-                    .sizes = {t.sizes, t.sizes + t.rank},
-                    .produce = [ctx, t](int64_t offset, void* out, int64_t bytes) {
-                      copy_bytes_from(ctx, out, t, offset, bytes);
-                    }});
+    list.push_back(
+        {.name = state.name,
+         .dtype = t.dtype,
+         .sizes = {t.sizes, t.sizes + t.rank},
+         .produce = [ctx, t, &r](int64_t offset, void* out, int64_t bytes) { r.read(ctx, out, t, offset, bytes); }});
   }
   return list;
 }
@@ -317,7 +315,7 @@ void load_states(const Context& ctx, const ParameterList& parameters, const Tens
       const int64_t n = std::min(kPiece, stored.bytes - offset);
       bytes.resize(static_cast<size_t>(n));
       files.read(stored, offset, bytes.data(), n);
-      copy_bytes_to(ctx, state.tensor, offset, bytes.data(), n);
+      r.write(ctx, state.tensor, offset, bytes.data(), n);
     }
   }
 }
@@ -325,7 +323,7 @@ void load_states(const Context& ctx, const ParameterList& parameters, const Tens
 void clear_states(const Context& ctx, Residents& r) {
   for (const TrainedParameter& trained : r.parameters) {
     for (const TrainedParameter::State& state : trained.states) {
-      if (!state.copies_weight) fill_zero(ctx, state.tensor);
+      if (!state.copies_weight) r.clear(ctx, state.tensor);
     }
   }
 }

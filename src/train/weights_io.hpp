@@ -15,7 +15,7 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
 
 // Some of our arrays under the names of Hugging Face files, to be read from the device piece by piece.
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,
-                                          const std::vector<Tensor>& tensors);
+                                          const std::vector<Tensor>& tensors, const Residents& r);
 
 // The same, but a value that is not finite is an Error when its turn comes: spoiled weights are not saved as good ones.
 std::vector<TensorToStore> only_finite(std::vector<TensorToStore> tensors);

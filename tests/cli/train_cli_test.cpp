@@ -418,6 +418,7 @@ TEST(TrainCli, ALogThatIsGoneOnWithStaysJson) {
 }
 
 TEST(TrainCli, OffloadTellsWhatItMoves) {
+  const Folder folder;
   const std::string run = "--model llama-bytes-1m --batch 1 --seq 8 --recompute block --accumulate 2 --order layers ";
   expect(tigon("plan " + run + "--offload all+checkpoints"), 0,
          {"offload all+checkpoints, update cpu, by layers", "device ", "host, pinned", "host  "});
@@ -429,6 +430,16 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
          {"offload weights=host, update gpu", "update: host 0 %, device 100 %\n"});
   expect(tigon("plan --offload weights=host --update both"), 2, {"--update", "gradients=host", "use --update gpu"});
   expect(tigon("plan --offload all --update tpu"), 2, {"nobody of that name updates", "auto, cpu, gpu or both"});
+  const std::string nvme = "--offload all,states=nvme --offload-dir " + (folder / "blocks");
+  expect(tigon("plan " + run + nvme), 0, {"disk  ", "states ", "a step writes", "there and reads"});
+  expect(tigon("train --steps 2 --no-gemm-ceiling " + run + nvme), 0,
+         {"there: ", (folder / "blocks").c_str(), "in all the disk wrote"});
+  expect(tigon("plan " + run + nvme + " --fit 20MiB --host 1MiB --disk 1GiB"), 0,
+         {"Within 20.0 MiB, 1.0 MiB of the host, ", " of the disk: not even one", "more than that on the host",
+          "This run fits on the disk", "To need less of the host", "gradients=nvme"});
+  expect(tigon("plan --disk much"), 2, {"no amount of memory", "much"});
+  expect(tigon("plan --offload states=nvme"), 1, {"--offload", "on the disk is updated by the host"});
+  expect(tigon("plan --offload all,states=nvme --update gpu"), 1, {"--offload", "--update cpu"});
   expect(tigon("plan --offload weights=moon"), 2, {"there is no such home", "moon"});
   expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});
 }
@@ -438,7 +449,8 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
 TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   constexpr int kSteps = 160, kKills = 15;
   const Folder folder;
-  const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output";
+  const std::string calm = folder / "calm", killed = folder / "killed", output = folder / "output",
+                    blocks = folder / "blocks";
   const auto run_to_end = [&](const std::vector<std::string>& arguments) {
     int status = 0;
     waitpid(start(arguments, output), &status, 0);
@@ -458,9 +470,11 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
   int hit = 0;
   for (int i = 0; i < kKills; ++i) {
     std::vector<std::string> arguments = arguments_for(killed);
-    const char* const homes[] = {"none", "all+checkpoints", "optimizer", "all"};
-    arguments.insert(arguments.end(), {"--offload", homes[i % 4]});
-    if (i % 4 >= 2) arguments.insert(arguments.end(), {"--update", i % 3 == 0 ? "gpu" : "both"});
+    const char* const homes[] = {"none", "weights=nvme,gradients=nvme,states=nvme,checkpoints=nvme", "all+checkpoints",
+                                 "all,states=nvme", "optimizer"};
+    arguments.insert(arguments.end(), {"--offload", homes[i % 5], "--offload-dir", blocks});
+    if (i % 2 == 0 && i % 5 != 1 && i % 5 != 3)
+      arguments.insert(arguments.end(), {"--update", i % 3 == 0 ? "gpu" : "auto"});
     const pid_t pid = start(arguments, output);
     // From before the first step to many steps in, in steps that hit saves as well.
     std::this_thread::sleep_for(std::chrono::milliseconds(15 + 37 * i % 400));
@@ -472,6 +486,7 @@ TEST(TrainCli, KilledAtAnyMomentItGoesOn) {
     hit += WIFSIGNALED(status) ? 1 : 0;
   }
   EXPECT_GT(hit, kKills / 2) << "the run was over before it could be killed";
+  EXPECT_TRUE(fs::is_empty(blocks));  // where files have no name
   run_to_end(arguments_for(killed));
   const std::string last = "/step-00000160/";
   for (const char* file : {"model.safetensors", "state.safetensors"}) {

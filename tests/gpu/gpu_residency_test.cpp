@@ -27,7 +27,13 @@ void expect_same(const Outcome& got, const Outcome& expected, const std::string&
   EXPECT_TRUE(got.state == expected.state) << what;
 }
 
-const char* const kHomes[] = {"optimizer", "all", "all+checkpoints", "checkpoints=host"};
+const char* const kHomes[] = {"optimizer",
+                              "all",
+                              "all+checkpoints",
+                              "checkpoints=host",
+                              "all,states=nvme",
+                              "weights=nvme,gradients=nvme,states=nvme,checkpoints=nvme",
+                              "gradients=nvme,states=host,checkpoints=nvme"};
 
 TEST_F(GpuResidency, EveryHomeHasTheSameBits) {
   for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
@@ -53,11 +59,13 @@ TEST_F(GpuResidency, ByLayersAndByBatchesTheSumsAreTheSame) {
     train.accumulate = 3;
     const Outcome by_batches = run(gpu_model(), train);
     for (const Order order : {Order::batches, Order::layers}) {
-      for (const char* homes : {"none", kHomes[0], kHomes[1], kHomes[2], kHomes[3]}) {
-        train.memory.order = order;
+      train.memory.order = order;
+      train.memory.homes = {};
+      const std::string by = std::string(precision) + " by " + std::string(to_string(order)) + " ";
+      expect_same(run(gpu_model(), train), by_batches, by);
+      for (const char* homes : kHomes) {
         train.memory.homes = homes_from_string(homes);
-        expect_same(run(gpu_model(), train), by_batches,
-                    std::string(precision) + " " + homes + " by " + std::string(to_string(order)));
+        expect_same(run(gpu_model(), train), by_batches, by + homes);
       }
     }
   }
@@ -159,24 +167,50 @@ TEST_F(GpuResidency, ALargeModelToo) {
                                   UpdateCase{"optimizer", Updater::both, 1 << 21}}) {
         set_case(train, c);
         expect_same(outcome(train), resident, precision + (" " + name_of(c)));
-      }
-    }
-  }
-}
+        // Many pieces of every tensor, past the page cache, through rings of pinned memory.
+        TEST_F(GpuResidency, PiecesOnTheirWayToTheDiskChangeNoBit) {
+          ModelConfig model = gpu_model();
+          model.vocab = 4096;
+          model.intermediate = 1000;
+          for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
+            for (const int64_t accumulate : {1, 3}) {
+              TrainConfig train = gpu_run(precision);
+              train.seq = 128;
+              train.memory.recompute = recompute_from_string("block");
+              train.accumulate = accumulate;
+              const Outcome resident = run(model, train);
+              train.memory.disk.file.direct = true;
+              train.memory.disk.piece = kDiskUnit;
+              for (const char* homes : kHomes) {
+                train.memory.homes = homes_from_string(homes);
+                expect_same(run(model, train), resident, std::string(precision) + " " + homes);
+              }
+            }
+          }
+        }
 
-TEST_F(GpuResidency, WaitsAreAPartOfTheStep) {
-  TrainConfig train = gpu_run("bf16");
-  train.memory.homes = homes_from_string("all");
-  Trainer trainer(gpu_model(), train);
-  trainer.initialize();
-  for (int64_t step = 0; step < 4; ++step) {
-    trainer.submit(small_batch(gpu_model(), train, step));
-    const StepReport report = trainer.collect();
-    EXPECT_GT(report.waits.copies, 0);
-    EXPECT_GE(report.waits.updates, 0);
-    EXPECT_LE(report.waits.copies + report.waits.updates, 1.05 * report.seconds + 1e-4);  // events are rounded
-  }
-}
+        TEST_F(GpuResidency, WaitsAreAPartOfTheStep) {
+          TrainConfig train = gpu_run("bf16");
+          train.memory.homes = homes_from_string("all");
+          Trainer trainer(gpu_model(), train);
+          trainer.initialize();
+          for (int64_t step = 0; step < 4; ++step) {
+            trainer.submit(small_batch(gpu_model(), train, step));
+            const StepReport report = trainer.collect();
+            EXPECT_GT(report.waits.copies, 0);
+            EXPECT_GE(report.waits.updates, 0);
+            EXPECT_LE(report.waits.copies + report.waits.updates, 1.05 * report.seconds + 1e-4);  // events are rounded
+            TEST_F(GpuResidency, PlannedIsUsedInEveryPlace) {
+              for (const char* homes : kHomes) {
+                TrainConfig train = gpu_run("bf16");
+                train.accumulate = 2;
+                train.memory.homes = homes_from_string(homes);
+                Trainer trainer(gpu_model(), train);
+                trainer.initialize();
+                (void)losses(trainer, 0, 3);
+                EXPECT_EQ(trainer.used(), trainer.plan().bytes()) << homes;
+              }
+            }
 
-}  // namespace
-}  // namespace tigon::test
+          }  // namespace
+        }    // namespace tigon::test

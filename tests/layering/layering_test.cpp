@@ -41,7 +41,7 @@ const std::map<std::string, Room> kRooms = {
     {"storage",
      {{"include/tigon/storage", "src/storage"},
       {"core", "json"},
-      {"liburing.h", "fcntl.h", "sys/file.h", "sys/statvfs.h", "unistd.h"}}},
+      {"liburing.h", "fcntl.h", "sys/file.h", "sys/statfs.h", "sys/statvfs.h", "unistd.h"}}},
     {"train",
      {{"include/tigon/train", "src/train"},
       {"core", "memory", "op headers", "json", "model", "storage"},

@@ -68,7 +68,8 @@ TEST(PlanMemory, ThePeakIsTheHeapsPeak) {
     HeapArena heap_stays(&stays), heap_passes(&passes);
     const Context keep{.threads = train.threads, .memory = &heap_stays},
         ctx{.threads = train.threads, .memory = &heap_passes};
-    Residents r({.device = keep, .pinned = {}, .host = {}}, parameters, model, train);
+    Disk none({}, 0);
+    Residents r({.device = keep, .pinned = {}, .host = {}, .disk = none}, parameters, model, train);
     const StepBuffers &b = r.buffers[0], &micro = r.turn ? *r.turn : b;
     const auto zero = [](const Tensor& t) { std::fill_n(t.as<char>(), t.bytes(), char{0}); };
     for (const TrainedParameter& trained : r.parameters) {
@@ -224,7 +225,7 @@ TEST(PlanMemory, FitIsTheLargestThatFits) {
   TrainConfig train = small_run();
   train.batch = 3;
   const int64_t budget = plan_memory(model, parameters, train).total_bytes();
-  const Fit fit = largest_fit(model, parameters, train, budget);
+  const Fit fit = largest_fit(model, parameters, train, {.device = budget});
   const auto bytes = [&](int64_t batch, int64_t seq) {
     TrainConfig tried = train;
     tried.batch = batch;
@@ -236,7 +237,56 @@ TEST(PlanMemory, FitIsTheLargestThatFits) {
   EXPECT_GT(bytes(fit.batch + 1, train.seq), budget);
   EXPECT_GE(fit.seq, 9);
   EXPECT_LE(bytes(train.batch, fit.seq), budget);
-  EXPECT_EQ(largest_fit(model, parameters, train, 1000).batch, 0);
+  EXPECT_EQ(largest_fit(model, parameters, train, {.device = 1000}).batch, 0);
+}
+
+// The budgets of the host and of the disk bound it too.
+TEST(PlanMemory, FitStaysWithinEveryPlace) {
+  const ModelConfig model = small_model();
+  const ParameterList parameters(model);
+  TrainConfig train = small_run();
+  for (const char* homes : {"all+checkpoints", "all,checkpoints=nvme"}) {
+    train.memory.homes = homes_from_string(homes);
+    train.batch = 40;  // a batch fills some pages
+    const SpaceBytes here = plan_memory(model, parameters, train).bytes();
+    for (const Budget& budget : {Budget{.host = here.pinned + here.host}, Budget{.disk = here.disk},
+                                 Budget{.device = here.device, .host = 2 * (here.pinned + here.host)}}) {
+      if (!budget.given()) continue;
+      const Fit fit = largest_fit(model, parameters, train, budget);
+      const auto holds = [&](int64_t batch) {
+        TrainConfig tried = train;
+        tried.batch = batch;
+        return budget.holds(plan_memory(model, parameters, tried).bytes());
+      };
+      EXPECT_GE(fit.batch, 40) << homes;
+      EXPECT_TRUE(holds(fit.batch)) << homes;
+      EXPECT_FALSE(holds(fit.batch + 1)) << homes;
+    }
+  }
+}
+
+TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
+  const ModelConfig model = builtin_model("llama-3.2-1b");
+  const ParameterList parameters(model);
+  TrainConfig train;
+  train.batch = 4;
+  train.memory.homes = homes_from_string("all+checkpoints");
+  SpaceBytes last = plan_memory(model, parameters, train).bytes();
+  const std::vector<DiskAdvice> list = disk_advice(model, parameters, train);
+  ASSERT_EQ(list.size(), 4U);
+  for (const DiskAdvice& a : list) {
+    EXPECT_LT(a.bytes.pinned + a.bytes.host, last.pinned + last.host) << a.flag;
+    EXPECT_GT(a.bytes.disk, last.disk) << a.flag;
+    EXPECT_EQ(a.bytes.device, last.device);
+    last = a.bytes;
+    train.memory.homes = homes_from_string(a.flag.substr(std::string("--offload ").size()));
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    EXPECT_EQ(plan.bytes(), a.bytes);
+    EXPECT_EQ(plan.disk_step, a.step);
+  }
+  EXPECT_LT(last.pinned + last.host, int64_t{256} << 20);  // rings
+  train.memory.homes = {};
+  EXPECT_TRUE(disk_advice(model, parameters, train).empty());
 }
 
 TEST(PlanMemory, AdviceSavesStepByStep) {
@@ -301,7 +351,7 @@ TEST(PlanMemory, AdviceOfTilesLeavesNoStageThatIsGone) {
 TEST(PlanMemory, FitOfAModelWithMorePositionsThanAnyRunTakes) {
   ModelConfig model = small_model();
   model.max_position = int64_t{1} << 30;
-  const Fit fit = largest_fit(model, ParameterList(model), small_run(), int64_t{1} << 60);
+  const Fit fit = largest_fit(model, ParameterList(model), small_run(), {.device = int64_t{1} << 60});
   EXPECT_EQ(fit.seq, kLongestSequence);
 }
 

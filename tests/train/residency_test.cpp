@@ -49,7 +49,13 @@ void expect_same(const Outcome& got, const Outcome& expected, const std::string&
   EXPECT_TRUE(got.state == expected.state) << what;
 }
 
-const std::vector<std::string> kHomes = {"optimizer", "all", "all+checkpoints", "checkpoints=host"};
+const std::vector<std::string> kHomes = {"optimizer",
+                                         "all",
+                                         "all+checkpoints",
+                                         "checkpoints=host",
+                                         "all,states=nvme",
+                                         "weights=nvme,gradients=nvme,states=nvme,checkpoints=nvme",
+                                         "gradients=nvme,states=host,checkpoints=nvme"};
 
 TEST(Residency, EveryHomeHasTheSameBits) {
   for (const std::string& precision : precision_names()) {
@@ -83,7 +89,8 @@ TEST(Residency, ByLayersTheSumsAreTheSame) {
         train.accumulate = 3;
         const Outcome by_batches = run(small_model(), train);
         train.memory.order = Order::layers;
-        for (const std::string& homes : {std::string("none"), kHomes[0], kHomes[1], kHomes[2], kHomes[3]}) {
+        expect_same(run(small_model(), train), by_batches, precision + " " + recompute);
+        for (const std::string& homes : kHomes) {
           train.memory.homes = homes_from_string(homes);
           expect_same(run(small_model(), train), by_batches, precision + " " + recompute + " " + homes);
         }
@@ -257,7 +264,7 @@ TEST(Residency, ARunIsResumedInOtherHomes) {
   train.precision = precision_from_string("bf16");
   train.accumulate = 2;
   const ModelConfig model = small_model();
-  std::vector<TrainConfig> runs(5, train);
+  std::vector<TrainConfig> runs(kHomes.size() + 1, train);
   for (size_t i = 1; i < runs.size(); ++i) {
     runs[i].memory.homes = homes_from_string(kHomes[i - 1]);
     runs[i].memory.order = i % 2 == 0 ? Order::layers : Order::batches;
@@ -269,7 +276,7 @@ TEST(Residency, ARunIsResumedInOtherHomes) {
   Trainer whole(model, train);
   whole.initialize();
   std::vector<double> expected;
-  for (int64_t i = 0; i < 5; ++i) expected.push_back(step(whole, i));
+  for (int64_t i = 0; i < std::ssize(runs); ++i) expected.push_back(step(whole, i));
   const TemporaryFolder folder;
   for (size_t i = 0; i < runs.size(); ++i) {
     Trainer trainer(model, runs[i]);
@@ -311,6 +318,32 @@ TEST(Residency, WhatLeavesTheDeviceIsNotInItsPlan) {
 TEST(Residency, AHostWithTooLittleMemorySaysSo) {
   check_host_memory(1);
   expect_error([] { check_host_memory(int64_t{1} << 50); }, ErrorCode::out_of_memory, "to spare");
+}
+
+TEST(Residency, HomesAreReadAsTheyAreWritten) {
+  for (const char* text : {"none", "optimizer", "all", "all+checkpoints", "states=nvme",
+                           "weights=nvme,gradients=host,states=nvme,checkpoints=nvme"}) {
+    EXPECT_EQ(to_string(homes_from_string(text)), text);
+  }
+  EXPECT_EQ(to_string(homes_from_string("all+checkpoints,states=nvme,checkpoints=device")),
+            "weights=host,gradients=host,states=nvme");
+  EXPECT_EQ(homes_from_string("all,states=host"), homes_from_string("all"));
+  EXPECT_FALSE(homes_from_string("all+checkpoints").any_on_disk());
+  EXPECT_TRUE(homes_from_string("all,checkpoints=nvme").any_on_disk());
+}
+
+TEST(Residency, WhatIsOnTheDiskIsUpdatedByTheHost) {
+  for (const char* homes : {"states=nvme", "gradients=nvme", "weights=nvme,checkpoints=nvme"}) {
+    TrainConfig train = small_run();
+    train.memory.homes = homes_from_string(homes);
+    expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::unsupported, "--offload");
+  }
+  for (const Updater updater : {Updater::gpu, Updater::both}) {
+    TrainConfig train = small_run();
+    train.memory.homes = homes_from_string("all,states=nvme");
+    train.memory.updater = updater;
+    expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::unsupported, "--update cpu");
+  }
 }
 
 // By whom, in pieces so small that parameters have many, and so large that they have one.
@@ -476,6 +509,10 @@ TEST(Residency, WhatMakesNoSenseIsRefused) {
   expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "piece");
   expect_error([] { (void)homes_from_string("everything"); }, ErrorCode::invalid_argument, "everything");
   expect_error([] { (void)homes_from_string("states=moon"); }, ErrorCode::invalid_argument, "moon");
+  expect_error([] { (void)homes_from_string("states=host,all"); }, ErrorCode::invalid_argument, "'all'");
+  train = small_run();
+  train.memory.disk.piece = 1000;
+  expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "2048");
   expect_error([] { (void)order_from_string("tokens"); }, ErrorCode::invalid_argument, "tokens");
   expect_error([] { (void)updater_from_string("tpu"); }, ErrorCode::invalid_argument, "tpu");
 }

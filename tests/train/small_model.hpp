@@ -36,6 +36,8 @@ inline TrainConfig small_run() {
   train.seq = 9;
   train.steps = 20;
   train.optimizer.lr = 1e-2;
+  train.memory.disk.folder = std::filesystem::temp_directory_path();
+  train.memory.disk.file.direct = false;  // a disk takes its time for what is so small
   return train;
 }
 

@@ -47,6 +47,9 @@ void write_text_file(const std::filesystem::path& path, std::string_view text);
 // Makes the folder, and those above it, unless it is there. Error where files cannot be made in it.
 void make_folder(const std::filesystem::path& folder);
 
+// Whether what is written there stays in memory (tmpfs): such a folder, or the next one above it that exists.
+bool kept_in_memory(std::filesystem::path folder);
+
 // Keeps a folder from other runs as long as it lives; the kernel lets go of it when the process ends, however it ends.
 class FolderLock {
  public:

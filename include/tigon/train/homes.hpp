@@ -7,7 +7,8 @@
 namespace tigon {
 
 // Where something stays between uses. `host` is memory of the machine; on a CPU it is a second block of the same.
-enum class Home : uint8_t { device, host };
+// `nvme` is a file on a disk.
+enum class Home : uint8_t { device, host, nvme };
 std::string_view to_string(Home home) noexcept;
 
 // The home of each kind of thing that a run keeps.
@@ -18,11 +19,15 @@ struct Homes {
   Home layer_inputs = Home::device;  // each layer's input: what stays of a layer for backward under recompute "block"
 
   bool any_away() const { return *this != Homes{}; }
+  bool any_on_disk() const {
+    return weights == Home::nvme || gradients == Home::nvme || states == Home::nvme || layer_inputs == Home::nvme;
+  }
   friend bool operator==(const Homes&, const Homes&) = default;
 };
 
 // "none"; "optimizer": states and gradients on the host; "all": weights too; "all+checkpoints": layer inputs as well.
-// Or kind by kind, "weights=host,states=host"; what is not named stays on the device.
+// Or kind by kind, "weights=host,states=nvme", also after one of these: "all,states=nvme". What is not named stays on
+// the device.
 Homes homes_from_string(std::string_view text);
 std::string to_string(const Homes& homes);
 

@@ -24,6 +24,28 @@ struct Sequence {
   Plan plan;
 };
 
+// Bytes in each place where something can have its home.
+struct SpaceBytes {
+  int64_t device = 0;
+  int64_t pinned = 0;
+  int64_t host = 0;
+  int64_t disk = 0;
+  friend bool operator==(const SpaceBytes&, const SpaceBytes&) = default;
+};
+
+// What a run may take of each; 0: what it needs.
+struct Budget {
+  int64_t device = 0;
+  int64_t host = 0;  // pinned or not
+  int64_t disk = 0;
+
+  bool given() const { return device > 0 || host > 0 || disk > 0; }
+  bool holds(const SpaceBytes& bytes) const {
+    const auto fits = [](int64_t budget, int64_t need) { return budget == 0 || need <= budget; };
+    return fits(device, bytes.device) && fits(host, bytes.pinned + bytes.host) && fits(disk, bytes.disk);
+  }
+};
+
 // Every byte of a run, before the first step: what stays, and behind it the region of the phases.
 struct MemoryPlan {
   TrainConfig train;   // what it is the plan of: as it was asked for, with the loss's chunk settled
@@ -31,6 +53,8 @@ struct MemoryPlan {
   // What has its home on the host: what copies move, at exactly its size, and the optimizer's states, which stay.
   Sequence pinned;
   Sequence host;
+  Ledger disk;            // what has its home there
+  DiskTraffic disk_step;  // what a step reads and writes there
   std::array<Sequence, kPhaseCount> phases;
   // What a step moves between device and host, without its update, and whether that goes on beside backward.
   int64_t up_bytes = 0, down_bytes = 0;
@@ -44,6 +68,10 @@ struct MemoryPlan {
   int64_t total_bytes() const { return resident_bytes() + transient_bytes(); }  // of the device
   int64_t pinned_bytes() const { return align_up(pinned.plan.bytes()); }
   int64_t host_bytes() const { return align_up(host.plan.bytes()); }
+  int64_t disk_bytes() const { return disk.peak_bytes(); }
+  SpaceBytes bytes() const {
+    return {.device = total_bytes(), .pinned = pinned_bytes(), .host = host_bytes(), .disk = disk_bytes()};
+  }
   // The phase that needs the most.
   const Sequence& largest() const;
   // Bytes at the peak by class; what packing could not fill is the rest of total_bytes().
@@ -84,14 +112,24 @@ struct Fit {
   int64_t batch = 0;
   int64_t seq = 0;
 };
-Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train, int64_t budget);
+Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
+                const Budget& budget);
 
 // What to switch on next, in the study's order, each with what it would save here.
 struct Advice {
   std::string flag;  // "--recompute selective"
   std::string why;
   int64_t total_bytes = 0;  // of the plan with it, and with everything above it
+  SpaceBytes bytes{};       // the same, place by place
 };
 std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
+
+// What to move on from the host to a disk, one after the other, each with what it would take then.
+struct DiskAdvice {
+  std::string flag;  // "--offload weights=host,gradients=host,states=nvme"
+  SpaceBytes bytes;
+  DiskTraffic step;
+};
+std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
 
 }  // namespace tigon

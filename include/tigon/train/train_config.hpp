@@ -6,6 +6,7 @@
 
 #include "tigon/model/block.hpp"
 #include "tigon/ops/fused_linear_cross_entropy.hpp"
+#include "tigon/train/disk_options.hpp"
 #include "tigon/train/homes.hpp"
 #include "tigon/train/precision.hpp"
 #include "tigon/train/updater.hpp"
@@ -23,6 +24,7 @@ struct MemoryPolicy {
   Homes homes{};
   Updater updater = Updater::automatic;
   int64_t update_piece = int64_t{1} << 21;  // elements of a parameter that are on the device at a time to be updated
+  DiskOptions disk{};                       // of those that are there
   Order order = Order::batches;
 
   // Whether updates move something, beside the streams of a step; else they are the end of a step on the device.

@@ -40,6 +40,7 @@ struct Traffic {
   double update_seconds = 0;
   int64_t updated_by_host = 0;
   int64_t updated_by_device = 0;
+  DiskTraffic disk{};  // by all that was done, steps or not
 };
 
 // A model being trained: plans its memory, takes it once, and runs steps in it. One thread at a time uses it; trainers
@@ -55,6 +56,10 @@ class Trainer {
   const MemoryPlan& plan() const noexcept;
   // Bytes that steps have touched so far: equal to plan().total_bytes() from the first step on.
   int64_t used_bytes() const noexcept;
+  // In every place; equal to plan().bytes().
+  SpaceBytes used() const noexcept;
+  // Where on the disk, and how it gets there: "1.5 GiB in /data, past the page cache, by io_uring". Empty: nothing is.
+  std::string disk_text() const;
 
   // Weights from the seed, or from a Hugging Face folder. A run begins anew: states, steps and loss scale are those of
   // a new Trainer. One of these, or restore_checkpoint, comes before everything below. Files that do not fit are an

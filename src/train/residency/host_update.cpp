@@ -24,6 +24,18 @@ Moment HostUpdate::pieces(UpdateJob& job) {
   job.begin.ready.wait();
   job.begin.scale.wait();
   const Context host{.threads = train_.threads};
+  const auto updated = [&](const UpdateJob::Piece& piece) {
+    elements_ += piece.elements;
+    const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(piece.parameter)];
+    if (!trained.on_device.view.present()) return;
+    const Lane::Copy copy{.to = flat_slice(trained.on_device, piece.first, piece.elements),
+                          .from = flat_slice(trained.weight, piece.first, piece.elements)};
+    sent = up_.copy({&copy, 1}, {});
+  };
+  if (disk_) {
+    nanoseconds_ += disk_->pieces(host, job, updated).count();
+    return sent;
+  }
   while (const auto piece = job.take(kTimes * train_.memory.update_piece)) {
     const auto began = std::chrono::steady_clock::now();
     const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(piece->parameter)];
@@ -31,11 +43,7 @@ Moment HostUpdate::pieces(UpdateJob& job) {
                  adamw_tensors(trained, trained.gradient).slice(piece->first, piece->elements), job.begin.host_scale,
                  job.begin.args);
     nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
-    elements_ += piece->elements;
-    if (!trained.on_device.view.present()) continue;
-    const Lane::Copy copy{.to = flat_slice(trained.on_device, piece->first, piece->elements),
-                          .from = flat_slice(trained.weight, piece->first, piece->elements)};
-    sent = up_.copy({&copy, 1}, {});
+    updated(*piece);
   }
   return sent;
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "train/residency/disk_update.hpp"
 #include "train/residency/lane.hpp"
 #include "train/residency/update_job.hpp"
 
@@ -11,7 +12,14 @@ namespace tigon {
 class HostUpdate {
  public:
   HostUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents)
-      : parameters_(parameters), train_(train), residents_(residents), up_(train.device) {}
+      : parameters_(parameters), train_(train), residents_(residents), up_(train.device) {
+    if (residents.update_ring.bytes() > 0) disk_.emplace(parameters, train, residents);
+  }
+
+  // On paper: what a part's update moves of the disk's.
+  void book(int part) {
+    if (disk_) disk_->book(part);
+  }
 
   // Takes pieces of it when all earlier ones are done. New weights go to the device, where they stay there.
   void help(std::shared_ptr<UpdateJob> job);
@@ -28,6 +36,7 @@ class HostUpdate {
   const TrainConfig& train_;
   const Residents& residents_;
   Lane up_;
+  std::optional<DiskUpdate> disk_;  // where some of it is there
   std::atomic<int64_t> nanoseconds_ = 0, elements_ = 0;
   std::optional<Worker> worker_;  // from the first update on: a planner has none
 };

@@ -16,17 +16,27 @@ Lane::~Lane() {
 }
 
 Moment Lane::copy(const Context& compute, std::span<const Copy> copies, const Moment& after) {
-  for (const Copy& c : copies) bytes_.fetch_add(c.to.bytes(), std::memory_order_relaxed);
-  if (compute.measuring()) return {};
+  const bool disk = concerns_disk(copies);
+  if (compute.measuring()) {
+    if (disk) disk_->book(copies);
+    count(copies);
+    return {};
+  }
   return add(copies, Moment::all({Moment::of(compute), after}));
 }
 
-Moment Lane::copy(std::span<const Copy> copies, const Moment& after) {
+Moment Lane::copy(std::span<const Copy> copies, const Moment& after) { return add(copies, after); }
+
+bool Lane::concerns_disk(std::span<const Copy> copies) {
+  return !copies.empty() && (on_disk(copies[0].from) || on_disk(copies[0].to));
+}
+
+void Lane::count(std::span<const Copy> copies) {
   for (const Copy& c : copies) bytes_.fetch_add(c.to.bytes(), std::memory_order_relaxed);
-  return add(copies, after);
 }
 
 Moment Lane::add(std::span<const Copy> copies, const Moment& after) {
+  count(copies);
   const bool streams = device_.kind != DeviceKind::cpu;
   if (!worker_) worker_.emplace();
   if (streams && !stream_) stream_.emplace(device_);
@@ -35,7 +45,11 @@ Moment Lane::add(std::span<const Copy> copies, const Moment& after) {
   const Moment queued = worker_->add([this, after, list = std::vector<Copy>(copies.begin(), copies.end()), done] {
     const Context lane{.device = device_, .stream = stream_ ? stream_->get() : nullptr};
     after.hold(lane);
-    for (const Copy& c : list) queue_copy(lane, c.to, c.from);
+    if (concerns_disk(list)) {
+      disk_->copy(lane, list);
+    } else {
+      for (const Copy& c : list) queue_copy(lane, c.to, c.from);
+    }
     if (done) done->record(lane);
   });
   return {queued, std::move(done)};

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "train/residency/disk_copies.hpp"
 #include "train/residency/worker.hpp"
 
 namespace tigon {
@@ -12,17 +13,16 @@ namespace tigon {
 // It starts nothing before the first copy, so that a planner may have one on any machine.
 class Lane {
  public:
-  explicit Lane(Device device) : device_(device) {}
+  // `disk`: for copies from there or to there.
+  explicit Lane(Device device, std::optional<DiskCopies> disk = {}) : device_(device), disk_(std::move(disk)) {}
   ~Lane();  // waits for all copies
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  struct Copy {
-    Tensor to;
-    Tensor from;
-  };
+  using Copy = TensorCopy;
   // Begins when all that compute.stream holds now has happened, and `after` too. In measure mode bytes are counted
-  // alone.
+  // alone. All of the copies concern the disk, or none; what goes there may still be on its way then, and is there for
+  // who reads it.
   Moment copy(const Context& compute, std::span<const Copy> copies, const Moment& after = {});
   // Begins when `after` has happened, whatever is being computed.
   Moment copy(std::span<const Copy> copies, const Moment& after);
@@ -30,10 +30,13 @@ class Lane {
   int64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
 
  private:
+  static bool concerns_disk(std::span<const Copy> copies);
+  void count(std::span<const Copy> copies);
   Moment add(std::span<const Copy> copies, const Moment& after);
 
   std::atomic<int64_t> bytes_ = 0;  // read while another thread copies
   Device device_;
+  std::optional<DiskCopies> disk_;
   std::optional<DeviceStream> stream_;
   std::optional<Worker> worker_;
 };

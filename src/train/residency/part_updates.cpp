@@ -10,7 +10,10 @@ PartUpdates::PartUpdates(const ParameterList& parameters, const TrainConfig& tra
 
 void PartUpdates::part(const Context& compute, int part, const Moment& gradient, const Tensor& clip,
                        const Moment& host_clip, const UpdateArgs& args) {
-  if (compute.measuring()) return;
+  if (compute.measuring()) {
+    if (host_) host_->book(part);
+    return;
+  }
   const auto job =
       std::make_shared<UpdateJob>(parameters_, part, (host_ ? 1 : 0) + (device_ ? 1 : 0),
                                   UpdateJob::Begin{.ready = Moment::all({gradient, Moment::of(compute)}),

@@ -2,6 +2,16 @@
 
 namespace tigon {
 
+namespace {
+
+// For a lane that has a ring.
+std::optional<DiskCopies> disk_copies(const TrainConfig& train, const Residents& residents, const Buffer& ring) {
+  if (ring.bytes() == 0) return {};
+  return std::optional<DiskCopies>(std::in_place, residents.disk, train.device, ring, train.memory.disk.piece);
+}
+
+}  // namespace
+
 class Residency::EarlyPartUpdates final : public GradientSink {
  public:
   EarlyPartUpdates(Residency& residency, const UpdateArgs& args) : r_(residency), args_(args) {}
@@ -23,20 +33,20 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
       train_(train),
       residents_(residents),
       update_(parameters, train),
-      down_(train.device),
-      up_(train.device),
-      inputs_up_(train.device) {
+      down_(train.device, disk_copies(train, residents, residents.down_ring)),
+      up_(train.device, disk_copies(train, residents, residents.up_ring)),
+      inputs_up_(train.device, disk_copies(train, residents, residents.inputs_ring)) {
   const Homes& homes = train.memory.homes;
   if (train.memory.moves_updates()) updates_.emplace(parameters, train, residents);
   if (train.streams_vocabulary()) vocabulary_.emplace(parameters, train, residents, *updates_, up_, down_);
-  if (homes.gradients == Home::host) host_gradients_.emplace(parameters, residents, up_, down_, vocabulary());
+  if (homes.gradients != Home::device) host_gradients_.emplace(parameters, residents, up_, down_, vocabulary());
   const PartUpdates* updates = updates_ ? &*updates_ : nullptr;
-  if (homes.weights == Home::host) {
+  if (homes.weights != Home::device) {
     weights_ = std::make_unique<StreamedWeights>(parameters, residents, up_, updates, vocabulary());
   } else {
     weights_ = std::make_unique<ResidentWeights>(parameters, residents, updates);
   }
-  if (homes.layer_inputs == Home::host) {
+  if (homes.layer_inputs != Home::device) {
     inputs_ = std::make_unique<HostInputs>(train.micros_at_once(), residents.layer_inputs, inputs_up_, down_);
   } else {
     inputs_ = std::make_unique<ResidentInputs>(model.layers, train.micros_at_once());

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+
+#include "train/residency/disk_copies.hpp"
+#include "train/residency/update_job.hpp"
+
+namespace tigon {
+
+// AdamW by the host over what is on the disk, all of it or some: pieces come to a ring in memory, are updated there and
+// go back, the next ones read and the last ones written meanwhile. The bits do not depend on how it is cut.
+class DiskUpdate {
+ public:
+  // Of the ring; 0 where nothing that is updated is on the disk.
+  static int64_t ring_bytes(const TrainConfig& train, int64_t piece);
+
+  DiskUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents);
+  DiskUpdate(const DiskUpdate&) = delete;
+  DiskUpdate& operator=(const DiskUpdate&) = delete;
+  ~DiskUpdate();  // waits until nobody uses the ring
+
+  // All pieces of the job; returns the time that it computed. `updated` is called after each. What went to the disk may
+  // still be under way, and is there for who reads it.
+  std::chrono::nanoseconds pieces(const Context& host, UpdateJob& job,
+                                  const std::function<void(const UpdateJob::Piece&)>& updated);
+  // What that would move.
+  void book(int part);
+
+ private:
+  // Weight, gradient, master, m, v.
+  struct Field {
+    Tensor home;
+    bool reads = false, writes = false;
+  };
+  using Fields = std::array<Field, 5>;
+  using Piece = UpdateJob::Piece;
+  // A place in the ring, and the piece that it holds.
+  struct Slot {
+    std::vector<Disk::Ticket> under_way;
+    std::array<Tensor, 5> near;
+  };
+  Fields fields_of(int parameter) const;
+  void ask(const Piece& piece, size_t index);
+  void send(const Piece& piece, Slot& slot);
+  void wait(Slot& slot);
+
+  const ParameterList& parameters_;
+  const TrainConfig& train_;
+  const Residents& residents_;
+  int64_t piece_;
+  std::array<Slot, kDiskDepth> slots_;
+};
+
+}  // namespace tigon
