@@ -44,8 +44,7 @@ class WaitClock final : public Observer {
     } else {
       step_.queued.back().end = moment(ctx);
     }
-  } catch (
-      const std::exception&) {  // NOLINT: without its end a wait is not counted; a broken device is heard of anyway
+  } catch (const std::exception&) {  // NOLINT: a wait without an end is not counted; others hear of a broken device
   }
 
   // The waits since the last call.
