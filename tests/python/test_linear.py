@@ -110,5 +110,9 @@ def test_what_is_large(monkeypatch):
         assert may_be_ours(activations(8, 8192), 8)
         assert may_be_ours(activations(2, 8192), 8192)
         assert not may_be_ours(activations(8192), 8192)
+        assert may_be_ours(activations(4096), 4097)  # rows that the library pads
+        assert may_be_ours(activations(4096)[:, :2047], 4096)
+        assert not may_be_ours(activations(4096), 4096)
+        assert not may_be_ours(activations(32), 4097)
         assert not may_be_ours(activations(8, 8192, dtype=torch.float32), 8192)
         assert not may_be_ours(activations(8, 8192, device="cpu"), 8192)

@@ -1,7 +1,7 @@
 """The matrix products of linear layers, written where the caller wants them.
 
 Large ones in 16 bits on a GPU are the library's own, whose algorithms are chosen for a chip under load
-(bench/results/h200-python.md). Elsewhere they are torch's, whose settings for f32 products hold then. All tensors are
+(bench/results/h200-python.md), and so are those of odd sizes, which it pads (bench/results/h200-odd-rows.md). Elsewhere they are torch's, whose settings for f32 products hold then. All tensors are
 matrices; rows may lie apart.
 """
 
@@ -10,16 +10,17 @@ import torch
 from tigon import _native
 
 _LARGE_BYTES = 256 << 20  # what the library takes beside a product, 32 MiB, is little then
+_WORTH_PADDING = 1 << 29  # multiplications: then padding costs less than rows of odd sizes
 
 
 def may_be_ours(x: torch.Tensor, out: int) -> bool:
-    """Whether a product of x, [..., in], with a weight of ``out`` rows is large and of a type for the library."""
-    larger = max(x.shape[-1], out)
-    return (
-        x.is_cuda
-        and x.dtype in (torch.bfloat16, torch.float16)
-        and x.shape[:-1].numel() * larger * x.element_size() >= _LARGE_BYTES
-    )
+    """Whether a product of x, [..., in], with a weight of ``out`` rows is of a type for the library, and large or odd."""
+    if not x.is_cuda or x.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    tokens, width = x.shape[:-1].numel(), x.shape[-1]
+    if (width % 8 or out % 8) and tokens * width * out >= _WORTH_PADDING:
+        return True
+    return tokens * max(width, out) * x.element_size() >= _LARGE_BYTES
 
 
 def _is_ours(weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> bool:
