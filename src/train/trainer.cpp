@@ -8,8 +8,10 @@
 #include <deque>
 
 #include "tigon/core/error.hpp"
+#include "tigon/core/scope.hpp"
 #include "train/checkpoint.hpp"
 #include "train/device_block.hpp"
+#include "train/observers.hpp"
 #include "train/residency/residency.hpp"
 #include "train/room.hpp"
 #include "train/stage_counter.hpp"
@@ -77,13 +79,15 @@ struct Trainer::Impl {
   }
 
   ReplayArena& memory_of(Phase phase) { return phases[static_cast<size_t>(phase)]; }
-  Context context(Phase phase) { return context(memory_of(phase)); }
+  Context context(Phase phase) {
+    return context(watched.empty() ? memory_of(phase) : *watched[static_cast<size_t>(phase)]);
+  }
   Context context(MemorySource& source) {
     return {.device = train.device,
             .stream = compute.get(),
             .threads = train.threads,
             .memory = &source,
-            .observer = &stages};
+            .observer = &observers};
   }
   Context host(MemorySource& source) const { return {.threads = train.threads, .memory = &source}; }
   // For copies to and from the host: they must not wait behind a running step.
@@ -130,6 +134,10 @@ struct Trainer::Impl {
   ReplayArena resident_arena, pinned_arena, host_arena;
   std::deque<ReplayArena> phases;
   StageCounter stages;
+  std::optional<NvtxRanges> ranges;
+  Observers observers{stages};
+  Recorder* recorder = nullptr;
+  std::vector<MemorySource*> watched;  // the phases' memory as the recorder hands it on; empty: nobody records
   Residents residents;
   Residency residency;
   Step step;
@@ -177,6 +185,22 @@ Traffic Trainer::traffic() const noexcept {
   return traffic;
 }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
+void Trainer::record(Recorder& recorder) {
+  Impl& t = *impl_;
+  t.recorder = &recorder;
+  t.observers.add(recorder);
+  const int64_t stays = t.plan.resident_bytes();
+  recorder.set_memory(t.train.device, reinterpret_cast<uintptr_t>(t.memory.data()),
+                      {{.name = "what stays", .offset = 0, .bytes = stays},
+                       {.name = "what a step needs", .offset = stays, .bytes = t.plan.transient_bytes()}});
+  recorder.add_resident(t.plan.residents.plan, 0);
+  for (size_t phase = 0; phase < kPhaseCount; ++phase)
+    t.watched.push_back(&recorder.watch(t.phases[phase], t.plan.phases[phase].plan, stays));
+}
+void Trainer::mark_ranges() {
+  impl_->ranges.emplace(impl_->train.device);
+  impl_->observers.add(*impl_->ranges);
+}
 void Trainer::save_next_gradients(const fs::path& file) {
   if (impl_->train.memory.update_early) {
     throw Error(ErrorCode::invalid_argument,
@@ -290,7 +314,7 @@ void Trainer::Impl::write_gradients() {
 void Trainer::Impl::run_micro(const StepBuffers& b, GradientSink& sink, bool first, size_t graph) {
   Context ctx = context(first ? Phase::step : Phase::further);
   const auto walk = [&] { step.forward_backward(ctx, residency.weights(), sink, residency.inputs(), b); };
-  if (!records(train) || !warm) return walk();
+  if (!records(train) || !warm || (recorder != nullptr && recorder->on())) return walk();
   if (recorded[graph] == nullptr) {
     recorded[graph] = std::make_unique<DeviceGraph>(ctx, walk);
   } else {
@@ -341,11 +365,15 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
                                               .expected = fmt::format("at most {}", most_pending()),
                                               .fix = "Collect one first."});
   }
+  const Phase update_phase = t.train.turns() ? Phase::update : Phase::step;
+  const Context step_ctx = t.context(Phase::step), update_ctx = t.context(update_phase);
+  const Scope scope(step_ctx, kStepScope, t.steps_submitted + 1);
   // Nobody uses these buffers now: where a batch is refused, nothing has changed.
   const StepBuffers& b = t.residents.buffers[t.next_buffers];
   int64_t counted = 0;
   TokenBatch batch;
   for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
+    const Scope data(step_ctx, "data", micro);
     batch.ids.clear();
     batch.labels.clear();
     batch.counted = 0;
@@ -369,8 +397,6 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
       .counted = counted};
   t.next_buffers = (t.next_buffers + 1) % t.residents.buffers.size();
 
-  const Phase update_phase = t.train.turns() ? Phase::update : Phase::step;
-  const Context step_ctx = t.context(Phase::step), update_ctx = t.context(update_phase);
   const UpdateArgs args{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
   if (t.pending.empty()) t.step_began = t.moment(step_ctx);
   t.run_gradients(entry.buffers, t.residency.gradients(b, args));

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "tigon/core/scope.hpp"
+
 namespace tigon {
 
 HostUpdate::HostUpdate(const ParameterList& parameters, const TrainConfig& train, Residents& residents, Lane& up)
@@ -22,11 +24,12 @@ void HostUpdate::part(const Context& compute, int part, const Moment& gradient, 
   if (compute.measuring()) return;
   if (!worker_) worker_.emplace();
   Moment& updated = updated_[static_cast<size_t>(part)];
-  updated = worker_->add([this, part, gradient, scale, scaled, args] {
+  updated = worker_->add([this, part, gradient, scale, scaled, args, watch = beside(compute)] {
     gradient.wait();
     scale.wait();
     const auto began = std::chrono::steady_clock::now();
-    const Context host{.threads = train_.threads};
+    const Context host{.threads = train_.threads, .observer = watch};
+    const Scope scope(host, "update on the host", part);
     const Part& p = parameters_.parts[static_cast<size_t>(part)];
     for (int i = p.begin; i < p.end; ++i) {
       const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(i)];

@@ -11,7 +11,7 @@ namespace tigon {
 // It starts nothing before the first copy, so that a planner may have one on any machine.
 class Lane {
  public:
-  explicit Lane(Device device) : device_(device) {}
+  explicit Lane(Device device, const char* name = "copy") : device_(device), name_(name) {}
   ~Lane();  // waits for all copies
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -28,6 +28,7 @@ class Lane {
  private:
   int64_t bytes_ = 0;
   Device device_;
+  const char* name_;  // of the scope around each copy
   std::optional<DeviceStream> stream_;
   std::optional<Worker> worker_;
 };

@@ -23,9 +23,9 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
       train_(train),
       residents_(residents),
       update_(parameters, train),
-      down_(train.device),
-      up_(train.device),
-      inputs_up_(train.device) {
+      down_(train.device, "copy to the host"),
+      up_(train.device, "copy to the device"),
+      inputs_up_(train.device, "copy of a layer's input to the device") {
   const Homes& homes = train.memory.homes;
   if (homes.states == Home::host) {
     host_update_.emplace(parameters, train, residents, up_);
