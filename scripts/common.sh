@@ -46,7 +46,7 @@ build_preset() {
   cmake --build --preset "$preset" "${targets[@]}"
 }
 
-# cuBLASLt and cuDNN's headers, where the toolkit does not bring them: NVIDIA's own packages, in build/cuda-packages.
+# cuBLASLt, cuDNN's and CUPTI's headers, where the toolkit does not bring them: NVIDIA's own packages, in build/cuda-packages.
 install_cuda_packages() {
   toolkit_has() { echo "#include <$1>" | nvcc -x cu -E - >/dev/null 2>&1; }
   if ! command -v nvcc >/dev/null; then
@@ -57,6 +57,7 @@ install_cuda_packages() {
   toolkit_has cublasLt.h || packages+=('nvidia-cublas==13.1.*')
   toolkit_has cudnn_graph.h || packages+=('nvidia-cudnn-cu13==9.19.*')
   toolkit_has cudnn_frontend.h || packages+=('nvidia-cudnn-frontend==1.32.*')
+  toolkit_has cupti.h || packages+=('nvidia-cuda-cupti==13.0.*')
   if [ ${#packages[@]} -eq 0 ] || [ "$(cat build/cuda-packages/done 2>/dev/null)" = "${packages[*]}" ]; then return 0; fi
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
   say "Fetching ${packages[*]} into build/cuda-packages"

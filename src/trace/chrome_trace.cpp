@@ -126,13 +126,12 @@ class ChromeTrace {
       live += change;
       of_class += change;
       const double time = at(event.time);
-      print(
-          R"({}{{"ph":"i","cat":"cpu_instant_event","name":"[memory]","s":"t","pid":{},"tid":{},"ts":{:.3f},"args":)"
-          R"({{"Device Type":{},"Device Id":{},"Addr":{},"Bytes":{},"Total Allocated":{},"Total Reserved":{},)"
-          R"("Tensor":{}}}}})",
-          next(), pid_, thread(0), time, gpu() ? 1 : 0, gpu() ? r_.device.index : -1,
-          r_.address + static_cast<uint64_t>(block.offset), change, live, reserved,
-          quoted_[static_cast<size_t>(block.name)]);
+      print(R"({}{{"ph":"i","cat":"cpu_instant_event","name":"[memory]","s":"t","pid":{},"tid":{},"ts":{:.3f},"args":)"
+            R"({{"Device Type":{},"Device Id":{},"Addr":{},"Bytes":{},"Total Allocated":{},"Total Reserved":{},)"
+            R"("Tensor":{}}}}})",
+            next(), pid_, thread(0), time, gpu() ? 1 : 0, gpu() ? r_.device.index : -1,
+            r_.address + static_cast<uint64_t>(block.offset), change, live, reserved,
+            quoted_[static_cast<size_t>(block.name)]);
       print(R"({}{{"ph":"C","name":"memory","pid":{},"ts":{:.3f},"args":{{"bytes":{}}}}})", next(), pid_, time, live);
       print(R"({}{{"ph":"C","name":"memory: {}","pid":{},"ts":{:.3f},"args":{{"bytes":{}}}}})", next(),
             to_string(block.memory_class), pid_, time, of_class);
@@ -145,7 +144,7 @@ class ChromeTrace {
     if (a.scope < 0 || a.scope >= static_cast<int64_t>(r_.scopes.size())) return;
     const int64_t caller = thread(r_.scopes[static_cast<size_t>(a.scope)].thread);
     const bool call = a.kind == Kind::call;
-    const char* category = call                      ? "cuda_runtime"
+    const char* category = call                     ? "cuda_runtime"
                            : a.kind == Kind::kernel ? "kernel"
                            : a.kind == Kind::copy   ? "gpu_memcpy"
                                                     : "gpu_memset";
@@ -174,7 +173,8 @@ class ChromeTrace {
     double fit = most / threads;
     if (a.registers > 0) fit = std::min(fit, d.registers_per_multiprocessor / (a.registers * threads));
     if (a.shared_memory > 0)
-      fit = std::min(fit, static_cast<double>(d.shared_memory_per_multiprocessor) / static_cast<double>(a.shared_memory));
+      fit =
+          std::min(fit, static_cast<double>(d.shared_memory_per_multiprocessor) / static_cast<double>(a.shared_memory));
     const double occupancy = std::min(100.0, 100 * threads * std::min(blocks, std::max(1.0, std::floor(fit))) / most);
     print(
         R"(,"grid":[{},{},{}],"block":[{},{},{}],"registers per thread":{},"shared memory":{},"blocks per SM":{:.3f},)"

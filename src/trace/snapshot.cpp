@@ -1,6 +1,6 @@
-// What the page does with such a file, and so what must hold: it knows the pickle's opcodes up to protocol 4 but for the
-// largest; the blocks of a segment lie end to end; what was alive at any time is found by taking the events back, from
-// the last to the first, out of the blocks that `segments` says are alive at the end; a free is a request and its
+// What the page does with such a file, and so what must hold: it knows the pickle's opcodes up to protocol 4 but for
+// the largest; the blocks of a segment lie end to end; what was alive at any time is found by taking the events back,
+// from the last to the first, out of the blocks that `segments` says are alive at the end; a free is a request and its
 // completion; and where any event has a category, one of them must be "unknown". The buffers of tokens are, always.
 #include "tigon/trace/snapshot.hpp"
 

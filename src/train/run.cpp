@@ -528,7 +528,8 @@ void check_written_files(const RunOptions& options) {
   const fs::path written[] = {options.log, options.trace, options.snapshot};
   for (const fs::path& one : written) {
     for (const fs::path& other : written) {
-      if (&one != &other && !one.empty() && fs::absolute(one).lexically_normal() == fs::absolute(other).lexically_normal())
+      if (&one == &other || one.empty() || other.empty()) continue;
+      if (fs::absolute(one).lexically_normal() == fs::absolute(other).lexically_normal())
         refuse(one, "two of log, trace and snapshot would be the same file");
     }
   }
@@ -543,9 +544,10 @@ RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOpt
   check_run_options(options);
   check_written_files(options);
   if (options.nvtx && train.device.kind == DeviceKind::cpu) {
-    throw Error(ErrorCode::invalid_argument, {.where = "--nvtx",
-                                              .what = "NVTX ranges are for NVIDIA's tools, and come with the CUDA backend",
-                                              .fix = "Add --device cuda, or take --trace."});
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "--nvtx",
+                 .what = "NVTX ranges are for NVIDIA's tools, and come with the CUDA backend",
+                 .fix = "Add --device cuda, or take --trace."});
   }
   if (options.epochs > 0) {
     check_train_config(train, model);

@@ -7,8 +7,8 @@
 
 namespace tigon {
 
-// A file of events in a folder that TensorBoard watches. Every add() is handed to the system, so that a TensorBoard that
-// is open shows it.
+// A file of events in a folder that TensorBoard watches. Every add() is handed to the system, so that a TensorBoard
+// that is open shows it.
 class TensorboardFile {
  public:
   // A new file, for the steps after `step`: TensorBoard forgets what earlier files of the folder say of them. Error

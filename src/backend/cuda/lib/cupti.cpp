@@ -1,6 +1,6 @@
-// CUPTI, opened at run time: a machine without it trains all the same. It is asked what ran on the GPU, which call of the
-// host asked for it, and which of our scopes that call was made in: a scope's number is pushed as an external id, and
-// every call of the thread gets a record that joins the two. CUPTI gives records of a thread of its own.
+// CUPTI, opened at run time: a machine without it trains all the same. It is asked what ran on the GPU, which call of
+// the host asked for it, and which of our scopes that call was made in: a scope's number is pushed as an external id,
+// and every call of the thread gets a record that joins the two. CUPTI gives records of a thread of its own.
 #include <cupti.h>
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -89,9 +89,12 @@ const Cupti& cupti() {
   return opened;
 }
 
-constexpr CUpti_ActivityKind kKinds[] = {
-    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER,
-    CUPTI_ACTIVITY_KIND_MEMCPY,               CUPTI_ACTIVITY_KIND_MEMSET,  CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
+constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+                                         CUPTI_ACTIVITY_KIND_RUNTIME,
+                                         CUPTI_ACTIVITY_KIND_DRIVER,
+                                         CUPTI_ACTIVITY_KIND_MEMCPY,
+                                         CUPTI_ACTIVITY_KIND_MEMSET,
+                                         CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
 
 // What was reported since the last start.
 struct Records {
@@ -208,7 +211,9 @@ int64_t steady_now() {
       .count();
 }
 
-std::string without(const std::string& why) { return "no CUPTI: kernels are not in the trace, scopes are (" + why + ")"; }
+std::string without(const std::string& why) {
+  return "no CUPTI: kernels are not in the trace, scopes are (" + why + ")";
+}
 
 }  // namespace
 
