@@ -82,7 +82,10 @@ class Run {
     begin_ = lap_ = Clock::now();
     watch_.start(trainer_, trainer_.step(), last);
     while (trainer_.step() < last && !stop_) {
-      watch_.before_step(trainer_.step() + 1);
+      if (watch_.begins_with(trainer_.step() + 1)) {
+        settle(log);
+        watch_.begin();
+      }
       saving_first(log, [&] { submit(); });
       while (trainer_.pending() >= trainer_.most_pending()) finish_step(log);
       const int64_t step = trainer_.step();
@@ -391,9 +394,14 @@ class Run {
     while (trainer_.pending() > 0) finish_step(log);
   }
 
-  void write_recording(StepLog& log) {
+  // Nothing is under way any more, updates on the host included.
+  void settle(StepLog& log) {
     drain(log);
     trainer_.finish();
+  }
+
+  void write_recording(StepLog& log) {
+    settle(log);
     watch_.write(trainer_.step());
   }
 

@@ -24,9 +24,8 @@ void RunWatch::start(Trainer& trainer, int64_t done, int64_t last) {
   trainer.record(recorder_.emplace());
 }
 
-void RunWatch::before_step(int64_t step) {
-  if (!recorder_ || step != first_) return;
-  recorder_->begin(step, !options_.trace.empty());
+void RunWatch::begin() {
+  recorder_->begin(first_, !options_.trace.empty());
   if (const std::string& note = recorder_->recording().note; !note.empty()) observer_.on_message(note);
 }
 

@@ -18,8 +18,10 @@ class RunWatch {
 
   // The steps of this run are those after `done`, up to `last`. Must outlive the trainer.
   void start(Trainer& trainer, int64_t done, int64_t last);
-  void before_step(int64_t step);
-  // Whether the recording ends with this step: then the caller waits for it, and calls write().
+  // Whether the recording begins with this step: then the caller waits for what is under way, and calls begin().
+  bool begins_with(int64_t step) const { return recorder_ && step == first_; }
+  void begin();
+  // Whether it ends with this step: then the caller waits for it, and calls write().
   bool ends_with(int64_t step) const { return recorder_ && recorder_->on() && step == last_; }
   // Writes what was recorded, once; says so where that is nothing. `step`: the last that is done.
   void write(int64_t step);
