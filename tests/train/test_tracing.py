@@ -3,6 +3,7 @@
 The rules of the snapshot are those of PyTorch's page (torch/utils/viz/MemoryViz.js) and of torch.cuda._memory_viz."""
 
 import gzip
+import itertools
 import json
 import pickle
 import pickletools
@@ -12,6 +13,7 @@ from collections import Counter, defaultdict
 
 import pytest
 import torch.cuda._memory_viz as memory_viz
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 RUN = ["--model", "llama-bytes-1m", "--batch", 2, "--seq", 32, "--steps", 4, "--no-gemm-ceiling", "--threads", 1]
 KINDS = {
@@ -41,9 +43,10 @@ def planned(output):
 
 def test_the_pickle_is_one_that_the_page_reads(recorded):
     known = {
-        "PROTO", "APPEND", "APPENDS", "LIST", "TUPLE", "NEWFALSE", "NEWTRUE", "NONE", "BINGET", "BININT", "BININT1", "BININT2",
-        "EMPTY_DICT", "EMPTY_LIST", "FRAME", "LONG1", "LONG_BINGET", "MARK", "MEMOIZE", "BINPUT", "SETITEMS", "SHORT_BINUNICODE",
-        "BINUNICODE", "STOP", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BINFLOAT", "LONG_BINPUT", "DICT", "SETITEM",
+        "PROTO", "APPEND", "APPENDS", "LIST", "TUPLE", "NEWFALSE", "NEWTRUE", "NONE", "BINGET", "BININT", "BININT1",
+        "BININT2", "EMPTY_DICT", "EMPTY_LIST", "FRAME", "LONG1", "LONG_BINGET", "MARK", "MEMOIZE", "BINPUT",
+        "SETITEMS", "SHORT_BINUNICODE", "BINUNICODE", "STOP", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+        "BINFLOAT", "LONG_BINPUT", "DICT", "SETITEM",
     }  # fmt: skip
     depth, counts = [], []
     for opcode, argument, _ in pickletools.genops(recorded[2].read_bytes()):
@@ -147,7 +150,7 @@ def test_the_trace_has_steps_stages_ops_and_memory(recorded):
     steps = {e["name"]: e for e in spans if e["cat"] == "user_annotation"}
     assert list(steps) == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
     ends = [(s["ts"], s["ts"] + s["dur"]) for s in steps.values()]
-    assert all(end <= begin for (_, end), (begin, _) in zip(ends, ends[1:]))
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ends))
     assert len({e["args"]["External id"] for e in spans}) == len(spans)
 
     main = next(iter(steps.values()))["tid"]
@@ -255,8 +258,7 @@ def test_tensorboard_shows_what_the_log_says_and_goes_on_after_a_resume(tigon, t
     assert [len(list(records(file))) for file in files] == [2 + 5 + 2, 2 + 3 + 2]
     assert all(b"brain.Event:2" in next(records(file)) for file in files)
 
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    events = accumulator.EventAccumulator(str(tmp_path / "tb"))
+    events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
     log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     for tag, field in {"train/loss": "loss", "train/grad_norm": "grad_norm", "train/learning_rate": "lr",
