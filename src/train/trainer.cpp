@@ -493,6 +493,8 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
   const Impl& t = *impl_;
   t.check_ready("Trainer::save_checkpoint");
   t.check_idle("Trainer::save_checkpoint");
+  const Context watched{.observer = &impl_->observers};
+  const Scope scope(watched, "save a checkpoint");
   write_checkpoint(folder, [&](const fs::path& inside) {
     std::map<std::string, uint64_t> files = t.write_model(inside);
     files["state.safetensors"] = write_safetensors(

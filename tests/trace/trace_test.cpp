@@ -136,6 +136,21 @@ TEST_F(Trace, MemoryIsThePlansWithTheScopesOfItsBirths) {
   EXPECT_EQ(error_of([&] { check_snapshot_path(folder_ / "s"); }), "");
 }
 
+TEST_F(Trace, MoreThanIsKeptIsCutOff) {
+  Recorder recorder;
+  const Context ctx{.observer = &recorder};
+  recorder.begin(1, false);
+  {
+    const Scope outer(ctx, "outer");
+    for (size_t i = 0; i < Recorder::kMostEvents + 5; ++i) const Scope scope(ctx, "inner");
+  }
+  recorder.end(1);
+  EXPECT_TRUE(recorder.recording().cut);
+  EXPECT_EQ(recorder.recording().scopes.size(), Recorder::kMostEvents);
+  // Those that were not kept have not ended the one around them.
+  EXPECT_GE(recorder.recording().scopes.front().end, recorder.recording().scopes.back().end);
+}
+
 // What a GPU would have reported.
 Recording on_a_gpu() {
   using Kind = DeviceActivity::Kind;

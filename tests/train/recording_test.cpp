@@ -12,6 +12,7 @@ std::string trained(const TrainConfig& train, Recorder* recorder) {
   Trainer trainer(model, train);
   if (recorder != nullptr) trainer.record(*recorder);
   trainer.initialize();
+  const TemporaryFolder folder;
   for (int64_t step = 0; step < 4; ++step) {
     if (recorder != nullptr && step == 1) {
       trainer.finish();
@@ -19,12 +20,12 @@ std::string trained(const TrainConfig& train, Recorder* recorder) {
     }
     trainer.submit(small_batch(model, train, step));
     (void)trainer.collect();
+    if (step == 1) trainer.save_checkpoint(folder / "early", {});
     if (recorder != nullptr && step == 2) {
       trainer.finish();
       recorder->end(3);
     }
   }
-  const TemporaryFolder folder;
   trainer.save_checkpoint(folder / "state", {});
   return read_text_file(folder / "state" / "model.safetensors", 1 << 24) +
          read_text_file(folder / "state" / "state.safetensors", 1 << 24);
@@ -48,7 +49,12 @@ TEST(Recording, ChangesNoBitAndIsThePlan) {
         births += 2 * times * plan[phase].plan.blocks().size();
       }
       EXPECT_EQ(r.blocks.size(), births) << offload << " " << accumulate;
-      for (const RecordedScope& scope : r.scopes) EXPECT_GE(scope.end, scope.begin) << r.text(scope);
+      int saves = 0;
+      for (const RecordedScope& scope : r.scopes) {
+        EXPECT_GE(scope.end, scope.begin) << r.text(scope);
+        saves += r.text(scope) == "save a checkpoint" ? 1 : 0;
+      }
+      EXPECT_EQ(saves, 1);
     }
   }
 }
