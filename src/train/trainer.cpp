@@ -8,8 +8,10 @@
 #include <deque>
 
 #include "tigon/core/error.hpp"
+#include "tigon/core/scope.hpp"
 #include "train/checkpoint.hpp"
 #include "train/device_block.hpp"
+#include "train/observers.hpp"
 #include "train/residency/residency.hpp"
 #include "train/room.hpp"
 #include "train/stage_counter.hpp"
@@ -80,13 +82,15 @@ struct Trainer::Impl {
   }
 
   ReplayArena& memory_of(Phase phase) { return phases[static_cast<size_t>(phase)]; }
-  Context context(Phase phase) { return context(memory_of(phase)); }
+  Context context(Phase phase) {
+    return context(watched.empty() ? memory_of(phase) : *watched[static_cast<size_t>(phase)]);
+  }
   Context context(MemorySource& source) {
     return {.device = train.device,
             .stream = compute.get(),
             .threads = train.threads,
             .memory = &source,
-            .observer = &watchers};
+            .observer = &observers};
   }
   Context host(MemorySource& source) const { return {.threads = train.threads, .memory = &source}; }
   // For copies to and from the host: they must not wait behind a running step.
@@ -136,7 +140,10 @@ struct Trainer::Impl {
   std::deque<ReplayArena> phases;
   StageCounter stages;
   WaitClock waits;
-  BothWatch watchers{stages, waits};
+  std::optional<NvtxRanges> ranges;
+  Observers observers{{&stages, &waits}};
+  Recorder* recorder = nullptr;
+  std::vector<MemorySource*> watched;  // the phases' memory as the recorder hands it on; empty: nobody records
   Residents residents;
   Residency residency;
   Step step;
@@ -185,6 +192,22 @@ Traffic Trainer::traffic() const noexcept {
   return traffic;
 }
 void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
+void Trainer::record(Recorder& recorder) {
+  Impl& t = *impl_;
+  t.recorder = &recorder;
+  t.observers.add(recorder);
+  const int64_t stays = t.plan.resident_bytes();
+  recorder.set_memory(t.train.device, reinterpret_cast<uintptr_t>(t.memory.data()),
+                      {{.name = "what stays", .offset = 0, .bytes = stays},
+                       {.name = "what a step needs", .offset = stays, .bytes = t.plan.transient_bytes()}});
+  recorder.add_resident(t.plan.residents.plan, 0);
+  for (size_t phase = 0; phase < kPhaseCount; ++phase)
+    t.watched.push_back(&recorder.watch(t.phases[phase], t.plan.phases[phase].plan, stays));
+}
+void Trainer::mark_ranges() {
+  impl_->ranges.emplace(impl_->train.device);
+  impl_->observers.add(*impl_->ranges);
+}
 void Trainer::save_next_gradients(const fs::path& file) {
   if (impl_->train.memory.update_early) {
     throw Error(ErrorCode::invalid_argument,
@@ -309,7 +332,7 @@ void Trainer::Impl::run_micro(const StepBuffers& b, GradientSink& sink, bool fir
   const auto walk = [&] {
     step.forward_backward(ctx, residency.weights(), residency.vocabulary(), sink, residency.inputs(), b);
   };
-  if (!records(train) || !warm) return walk();
+  if (!records(train) || !warm || (recorder != nullptr && recorder->on())) return walk();
   if (recorded[graph] == nullptr) {
     recorded[graph] = std::make_unique<DeviceGraph>(ctx, walk);
   } else {
@@ -364,12 +387,16 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
                                               .expected = fmt::format("at most {}", most_pending()),
                                               .fix = "Collect one first."});
   }
+  const Phase update_phase = t.train.turns() ? Phase::update : Phase::step;
+  const Context step_ctx = t.context(Phase::step), update_ctx = t.context(update_phase);
+  const Scope scope(step_ctx, kStepScope, t.steps_submitted + 1);
   // Nobody uses these buffers now: where a batch is refused, nothing has changed.
   StepBuffers& b = t.residents.buffers[t.next_buffers];
   b.host_ids.clear();
   int64_t counted = 0;
   TokenBatch batch;
   for (int64_t micro = 0; micro < t.train.accumulate; ++micro) {
+    const Scope data(step_ctx, "data", micro);
     batch.ids.clear();
     batch.labels.clear();
     batch.counted = 0;
@@ -395,8 +422,6 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
       .counted = counted};
   t.next_buffers = (t.next_buffers + 1) % t.residents.buffers.size();
 
-  const Phase update_phase = t.train.turns() ? Phase::update : Phase::step;
-  const Context step_ctx = t.context(Phase::step), update_ctx = t.context(update_phase);
   const UpdateArgs args{.lr = entry.report.lr, .adam_step = t.updates + 1, .loss_scale = entry.report.loss_scale};
   if (t.pending.empty()) t.step_began = t.moment(step_ctx);
   t.run_gradients(entry.buffers, t.residency.gradients(b, args));
@@ -497,6 +522,8 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
   const Impl& t = *impl_;
   t.check_ready("Trainer::save_checkpoint");
   t.check_idle("Trainer::save_checkpoint");
+  const Context watched{.observer = &impl_->observers};
+  const Scope scope(watched, "save a checkpoint");
   write_checkpoint(folder, [&](const fs::path& inside) {
     std::map<std::string, uint64_t> files = t.write_model(inside);
     files["state.safetensors"] = write_safetensors(

@@ -91,21 +91,4 @@ class WaitClock final : public Observer {
   std::vector<std::unique_ptr<DeviceEvent>> free_;
 };
 
-// Two who watch the same.
-class BothWatch final : public Observer {
- public:
-  BothWatch(Observer& a, Observer& b) : a_(a), b_(b) {}
-  void enter(const Context& ctx, std::string_view name, int64_t index) override {
-    a_.enter(ctx, name, index);
-    b_.enter(ctx, name, index);
-  }
-  void leave(const Context& ctx) noexcept override {
-    a_.leave(ctx);
-    b_.leave(ctx);
-  }
-
- private:
-  Observer &a_, &b_;
-};
-
 }  // namespace tigon

@@ -444,6 +444,53 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
   expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});
 }
 
+TEST(TrainCli, WhatCannotBeRecordedIsSaid) {
+  const Folder folder;
+  const std::string run = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling ";
+  const std::string trace = folder / "t.pt.trace.json.gz", snapshot = folder / "s.pickle", tb = folder / "tb";
+  expect(tigon(run + "--trace " + (folder / "t.txt")), 2, {"t.txt", "ends in .pt.trace.json"});
+  expect(tigon(run + "--snapshot " + (folder / "no/s")), 1, {"no/s", "No such file"});
+  expect(tigon(run + "--snapshot " + trace + " --trace " + trace), 2, {"would be the same file"});
+  expect(tigon(run + "--tensorboard " + kText), 1, {"files cannot be made"});
+  expect(tigon(run + "--nvtx"), 2, {"--nvtx", "--device cuda"});
+  for (const char* steps : {"0-2", "x", "3-", "-", "99999999999999"})
+    expect(tigon(run + "--trace-steps '" + steps + "'"), 2, {"--trace-steps", "counted from 1"});
+  expect(tigon(run + "--trace-steps 4-2"), 2, {"last step of a trace"});
+
+  // A shorter run shows what it has, and one without steps nothing.
+  const std::string all = run + "--trace " + trace + " --snapshot " + snapshot + " --tensorboard " + tb;
+  expect(tigon(all + " --steps 0"), 0, {"Nothing to train"});
+  EXPECT_FALSE(fs::exists(trace) || fs::exists(snapshot));
+  expect(tigon(all + " --steps 1"), 0, {"the trace of step 1 is in", "the snapshot of step 1 is in"});
+  expect(tigon(all + " --steps 3 --trace-steps 2-9"), 0, {"the trace of steps 2 to 3 is in", "the snapshot of step 2"});
+
+  // On a full disk the run goes on: a file is whole, the one before, or none.
+  const std::string before = bytes_of(trace);
+  const Outcome full = tigon(all + " --steps 9", "ulimit -f 4; " TIGON_PROGRAM);
+  expect(full, 0, {"the trace is not written, the run goes on", "the snapshot is not written", "step 9/9"});
+  EXPECT_TRUE(bytes_of(trace) == before);
+  for (const auto& entry : fs::directory_iterator(folder / "")) EXPECT_NE(entry.path().extension(), ".tmp");
+}
+
+TEST(TrainCli, AnInterruptedRunWritesWhatItRecorded) {
+  const Folder folder;
+  for (const bool early : {false, true}) {
+    const std::string output = folder / "output", trace = folder / (early ? "early.json" : "late.json");
+    std::vector<std::string> arguments = small_run(folder / (early ? "early" : "late"), 1000000);
+    arguments.insert(arguments.end(), {"--trace", trace, "--trace-steps", early ? "999999-999999" : "2-999999"});
+    fs::remove(output);
+    const pid_t pid = start(arguments, output);
+    wait_for(output, "step 5/");
+    kill(pid, SIGINT);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    expect({WEXITSTATUS(status), bytes_of(output)}, 130,
+           {early ? "the run ended before step 999999" : "the trace of steps 2 to ", "Stopped after step"});
+    EXPECT_EQ(fs::exists(trace), !early);
+    EXPECT_TRUE(early || bytes_of(trace).ends_with("}\n]}\n"));
+  }
+}
+
 // Killed again and again at any moment, and each time resumed, in other homes: the end is that of a run that nobody
 // disturbed.
 TEST(TrainCli, KilledAtAnyMomentItGoesOn) {

@@ -109,7 +109,8 @@ TEST(Disk, LanesBringBackWhatTheyTookThere) {
     home.emplace_back(there, "home", DType::f32, std::initializer_list<int64_t>{n}, MemoryClass::other);
     to.emplace_back(memory, "to", DType::f32, std::initializer_list<int64_t>{n}, MemoryClass::other);
   }
-  Lane up({}, DiskCopies(disk, {}, up_ring, kDiskUnit)), down({}, DiskCopies(disk, {}, down_ring, kDiskUnit));
+  Lane up({}, "up", DiskCopies(disk, {}, up_ring, kDiskUnit)),
+      down({}, "down", DiskCopies(disk, {}, down_ring, kDiskUnit));
   for (int round = 0; round < 20; ++round) {
     std::vector<Lane::Copy> leave, come;
     for (size_t i = 0; i < sizes.size(); ++i) {

@@ -29,6 +29,13 @@ struct RunOptions {
   std::filesystem::path output{};  // a folder for the trained weights; empty: none
   std::filesystem::path log{};     // JSON lines; empty: none
   std::filesystem::path save_gradients{};  // of the first step, as safetensors; a new file
+  std::filesystem::path trace{};           // what runs when, for Perfetto and others; empty: none
+  std::filesystem::path snapshot{};        // of the device's memory in a step, for PyTorch's visualizer; empty: none
+  // Which of this run's steps, counted from 1, are in the trace; the first of them is the snapshot's. A shorter run
+  // shows its last.
+  int64_t trace_first = 2, trace_last = 4;
+  std::filesystem::path tensorboard{};  // a folder for its events; empty: none
+  bool nvtx = false;                    // NVTX ranges, on a GPU
 };
 
 // Throws Error where a value makes no sense, or lacks another that it needs. run_training asks it first.

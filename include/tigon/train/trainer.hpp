@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tigon/trace/recorder.hpp"
 #include "tigon/train/data.hpp"
 #include "tigon/train/planner.hpp"
 
@@ -106,6 +107,12 @@ class Trainer {
   // How often each stage has run forward.
   const StageRuns& stage_runs() const noexcept;
   Traffic traffic() const noexcept;
+
+  // Tells the recorder of every step from now on, and of the device's memory. Steps that are recorded are queued kernel
+  // by kernel, so that each is known by its op. Once, before the first step; the recorder must outlive the trainer.
+  void record(Recorder& recorder);
+  // NVTX ranges around all scopes. Once, before the first step, on a GPU.
+  void mark_ranges();
 
  private:
   struct Impl;

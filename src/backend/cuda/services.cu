@@ -2,6 +2,7 @@
 #include "backend/cuda/services.cuh"
 
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/lib/tracing.hpp"
 
 namespace tigon::cuda {
 
@@ -155,6 +156,22 @@ void launch_graph(const Context& ctx, void* graph) {
 
 void destroy_graph(Device, void* graph) noexcept { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
 
+void describe(Device device, DeviceDescription& description) {
+  cudaDeviceProp p{};
+  check(cudaGetDeviceProperties(&p, device.index), "device cuda");
+  description = {.name = p.name,
+                 .memory = static_cast<int64_t>(p.totalGlobalMem),
+                 .major = p.major,
+                 .minor = p.minor,
+                 .multiprocessors = p.multiProcessorCount,
+                 .warp_size = p.warpSize,
+                 .threads_per_block = p.maxThreadsPerBlock,
+                 .threads_per_multiprocessor = p.maxThreadsPerMultiProcessor,
+                 .registers_per_multiprocessor = p.regsPerMultiprocessor,
+                 .shared_memory_per_block = static_cast<int64_t>(p.sharedMemPerBlock),
+                 .shared_memory_per_multiprocessor = static_cast<int64_t>(p.sharedMemPerMultiprocessor)};
+}
+
 }  // namespace
 
 int compiled_capability() {
@@ -196,6 +213,13 @@ const DeviceServices& services() {
       .end_capture = end_capture,
       .launch_graph = launch_graph,
       .destroy_graph = destroy_graph,
+      .describe = describe,
+      .start_trace = start_trace,
+      .enter_trace = enter_trace,
+      .leave_trace = leave_trace,
+      .finish_trace = finish_trace,
+      .push_range = push_range,
+      .pop_range = pop_range,
   };
   return table;
 }

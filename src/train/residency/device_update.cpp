@@ -44,9 +44,13 @@ void DeviceUpdate::help(std::shared_ptr<UpdateJob> job) {
 }
 
 Moment DeviceUpdate::pieces(UpdateJob& job) {
-  const Context ctx{.device = train_.device, .stream = stream_ ? stream_->get() : nullptr, .threads = train_.threads};
+  const Context ctx{.device = train_.device,
+                    .stream = stream_ ? stream_->get() : nullptr,
+                    .threads = train_.threads,
+                    .observer = job.begin.watch};
   Moment home;
   job.begin.ready.hold(ctx);
+  const Scope scope(ctx, "update on the device", job.part());
   while (true) {
     // A piece is taken when there is a slot for it, and not before: until then the host may take it.
     gone_[slot_].wait();
@@ -90,9 +94,9 @@ Moment DeviceUpdate::piece(const Context& ctx, const UpdateJob::Begin& begin, co
       .v = bring(at_home.v, homes.states, Use::changed),
       .param_copy = master ? bring_weight(Use::written) : Tensor{}};
 
-  up_.copy(coming, begin.ready).hold(ctx);
+  up_.copy(coming, begin.ready, begin.watch).hold(ctx);
   update_piece(ctx, parameters_, train_, piece.parameter, piece.first, here, begin.device_scale, begin.args);
-  return down_.copy(ctx, going);
+  return down_.copy(going, Moment::of(ctx), begin.watch);
 }
 
 }  // namespace tigon

@@ -17,7 +17,11 @@ class DeviceUpdate {
   static int64_t slot_bytes(const TrainConfig& train, int64_t elements);
 
   DeviceUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents)
-      : parameters_(parameters), train_(train), residents_(residents), up_(train.device), down_(train.device) {}
+      : parameters_(parameters),
+        train_(train),
+        residents_(residents),
+        up_(train.device, "copy to the device"),
+        down_(train.device, "copy to the host") {}
   ~DeviceUpdate();
   DeviceUpdate(const DeviceUpdate&) = delete;
   DeviceUpdate& operator=(const DeviceUpdate&) = delete;

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "tigon/core/scope.hpp"
+
 namespace tigon {
 
 void HostUpdate::help(std::shared_ptr<UpdateJob> job) {
@@ -23,14 +25,15 @@ Moment HostUpdate::pieces(UpdateJob& job) {
   Moment sent;
   job.begin.ready.wait();
   job.begin.scale.wait();
-  const Context host{.threads = train_.threads};
+  const Context host{.threads = train_.threads, .observer = job.begin.watch};
+  const Scope scope(host, "update on the host", job.part());
   const auto updated = [&](const UpdateJob::Piece& piece) {
     elements_ += piece.elements;
     const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(piece.parameter)];
     if (!trained.on_device.view.present()) return;
     const Lane::Copy copy{.to = flat_slice(trained.on_device, piece.first, piece.elements),
                           .from = flat_slice(trained.weight, piece.first, piece.elements)};
-    sent = up_.copy({&copy, 1}, {});
+    sent = up_.copy({&copy, 1}, {}, job.begin.watch);
   };
   if (disk_) {
     nanoseconds_ += disk_->pieces(host, job, updated).count();

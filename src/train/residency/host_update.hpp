@@ -12,7 +12,7 @@ namespace tigon {
 class HostUpdate {
  public:
   HostUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents)
-      : parameters_(parameters), train_(train), residents_(residents), up_(train.device) {
+      : parameters_(parameters), train_(train), residents_(residents), up_(train.device, "copy to the device") {
     if (residents.update_ring.bytes() > 0) disk_.emplace(parameters, train, residents);
   }
 

@@ -20,7 +20,8 @@ void PartUpdates::part(const Context& compute, int part, const Moment& gradient,
                                                    .scale = host_clip,
                                                    .device_scale = clip,
                                                    .host_scale = clip.present() ? residents_.host_clip.view : Tensor{},
-                                                   .args = args});
+                                                   .args = args,
+                                                   .watch = beside(compute)});
   updated_[static_cast<size_t>(part)] = job->done();
   if (device_) device_->help(job);
   if (host_) host_->help(job);

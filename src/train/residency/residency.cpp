@@ -33,9 +33,10 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
       train_(train),
       residents_(residents),
       update_(parameters, train),
-      down_(train.device, disk_copies(train, residents, residents.down_ring)),
-      up_(train.device, disk_copies(train, residents, residents.up_ring)),
-      inputs_up_(train.device, disk_copies(train, residents, residents.inputs_ring)) {
+      down_(train.device, "copy to the host", disk_copies(train, residents, residents.down_ring)),
+      up_(train.device, "copy to the device", disk_copies(train, residents, residents.up_ring)),
+      inputs_up_(train.device, "copy of a layer's input to the device",
+                 disk_copies(train, residents, residents.inputs_ring)) {
   const Homes& homes = train.memory.homes;
   if (train.memory.moves_updates()) updates_.emplace(parameters, train, residents);
   if (train.streams_vocabulary()) vocabulary_.emplace(parameters, train, residents, *updates_, up_, down_);

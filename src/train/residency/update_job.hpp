@@ -22,15 +22,18 @@ class UpdateJob {
     Moment scale;  // the host's copy of the clipping factor is there
     Tensor device_scale{}, host_scale{};  // the factor; absent where there is none
     UpdateArgs args{};
+    Observer* watch = nullptr;  // who watches the threads that update
   };
   // `takers`: how many threads leave it before it is done.
   UpdateJob(const ParameterList& parameters, int part, int takers, Begin begin)
       : begin(std::move(begin)),
         parameters_(parameters),
+        part_(part),
         end_(parameters.parts[static_cast<size_t>(part)].end),
         takers_(takers),
         next_{.parameter = parameters.parts[static_cast<size_t>(part)].begin} {}
 
+  int part() const { return part_; }
   // Of at most `most` elements of one parameter. None where all are taken, or somebody has failed.
   std::optional<Piece> take(int64_t most) {
     const std::lock_guard lock(mutex_);
@@ -56,7 +59,7 @@ class UpdateJob {
 
  private:
   const ParameterList& parameters_;
-  const int end_;
+  const int part_, end_;
   std::mutex mutex_;
   int takers_;
   Piece next_;
