@@ -27,13 +27,14 @@ class WaitClock final : public Observer {
 
   void enter(const Context& ctx, std::string_view name, int64_t) override {
     double Waits::*kind = name == kWaitForCopies ? &Waits::copies : name == kWaitForUpdates ? &Waits::updates : nullptr;
-    scopes_.push_back(kind);
-    if (kind == nullptr) return;
-    if (ctx.device.kind == DeviceKind::cpu) {
-      began_ = Clock::now();
-    } else {
-      step_.queued.push_back({.begin = moment(ctx), .kind = kind});
+    if (kind != nullptr) {
+      if (ctx.device.kind == DeviceKind::cpu) {
+        began_ = Clock::now();
+      } else {
+        step_.queued.push_back({.begin = moment(ctx), .kind = kind});
+      }
     }
+    scopes_.push_back(kind);  // last: a scope whose beginning has failed has no end
   }
   void leave(const Context& ctx) noexcept override try {
     double Waits::*const kind = scopes_.back();
@@ -48,10 +49,7 @@ class WaitClock final : public Observer {
   }
 
   // The waits since the last call.
-  Step take() {
-    scopes_.clear();  // an error may have left some
-    return std::exchange(step_, {});
-  }
+  Step take() { return std::exchange(step_, {}); }
   // Of a step that is done.
   Waits seconds(Step step) {
     Waits sum = step.seconds;
