@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What recording a run costs: steps of small models, whose ops are short, with and without each flag, in turns.
 
     bench/train/tracing_overhead.py build/tigon [another build's tigon]
