@@ -165,9 +165,10 @@ void TrainFlags::add_results(CLI::App& command) {
                   "Write the first step's gradients, before clipping, as safetensors, into a new file")
       ->type_name("FILE");
   command
-      .add_option("--trace", run_.trace,
-                  "When what ran in a few steps, for Perfetto, TensorBoard and Holistic Trace Analysis; compressed where "
-                  "the name ends in .gz")
+      .add_option(
+          "--trace", run_.trace,
+          "When what ran in a few steps, for Perfetto, TensorBoard and Holistic Trace Analysis; compressed where "
+          "the name ends in .gz")
       ->type_name("FILE.pt.trace.json");
   command
       .add_option("--snapshot", run_.snapshot,

@@ -86,7 +86,8 @@ inline BackendIdentity backend_identity() {
 #define TIGON_OP_ARGUMENTS(name, Args) , ops::Args
   return {.version = version(),
           .table_bytes = sizeof(Backend),
-          .layout = detail::layout_of<Context, Tensor, DeviceServices, DeviceActivity, DeviceDescription TIGON_BACKEND_OPS(TIGON_OP_ARGUMENTS)>()};
+          .layout = detail::layout_of<Context, Tensor, DeviceServices, DeviceActivity,
+                                      DeviceDescription TIGON_BACKEND_OPS(TIGON_OP_ARGUMENTS)>()};
 #undef TIGON_OP_ARGUMENTS
 }
 
