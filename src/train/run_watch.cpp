@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tigon/core/error.hpp"
+#include "tigon/storage/files.hpp"
 #include "tigon/trace/chrome_trace.hpp"
 #include "tigon/trace/snapshot.hpp"
 
@@ -12,6 +13,7 @@ namespace tigon {
 RunWatch::RunWatch(const RunOptions& options, RunObserver& observer) : options_(options), observer_(observer) {
   if (!options.trace.empty()) check_chrome_trace_path(options.trace);
   if (!options.snapshot.empty()) check_snapshot_path(options.snapshot);
+  if (!options.tensorboard.empty()) make_folder(options.tensorboard);
 }
 
 void RunWatch::start(Trainer& trainer, int64_t done, int64_t last) {
