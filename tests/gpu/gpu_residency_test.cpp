@@ -86,6 +86,37 @@ TEST_F(GpuResidency, ATiedEmbeddingHasTheSameBitsInEveryHome) {
   }
 }
 
+// Panels of so many classes at a time, in a resident run as well.
+ops::ChunkRule panels_of(const TrainConfig& train, int64_t classes) {
+  const int64_t logits = train.tokens() * ops::logit_bytes(train.device, train.precision.weight);
+  return {.tokens = train.tokens(), .budget_bytes = classes * logits, .lean = true};
+}
+
+TEST_F(GpuResidency, AVocabularyThatIsNeverWholeHasTheSameBits) {
+  for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
+    for (const bool tied : {false, true}) {
+      ModelConfig model = gpu_model();
+      model.tied_embeddings = tied;
+      model.vocab = 1001;
+      for (const auto& [order, accumulate] : {std::pair{Order::batches, 1}, {Order::batches, 3}, {Order::layers, 3}}) {
+        for (const double clip : {1.0, 0.0}) {
+          TrainConfig train = gpu_run(precision);
+          train.accumulate = accumulate;
+          train.memory.order = order;
+          train.clip = clip;
+          train.memory.chunk = panels_of(train, 256);
+          const Outcome resident = run(model, train);
+          for (const char* homes : {"all", "all+checkpoints"}) {
+            train.memory.homes = homes_from_string(homes);
+            ASSERT_TRUE(train.streams_vocabulary());
+            expect_same(run(model, train), resident, std::string(precision) + " " + homes);
+          }
+        }
+      }
+    }
+  }
+}
+
 struct UpdateCase {
   const char* homes;
   Updater updater;
@@ -167,50 +198,66 @@ TEST_F(GpuResidency, ALargeModelToo) {
                                   UpdateCase{"optimizer", Updater::both, 1 << 21}}) {
         set_case(train, c);
         expect_same(outcome(train), resident, precision + (" " + name_of(c)));
-        // Many pieces of every tensor, past the page cache, through rings of pinned memory.
-        TEST_F(GpuResidency, PiecesOnTheirWayToTheDiskChangeNoBit) {
-          ModelConfig model = gpu_model();
-          model.vocab = 4096;
-          model.intermediate = 1000;
-          for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
-            for (const int64_t accumulate : {1, 3}) {
-              TrainConfig train = gpu_run(precision);
-              train.seq = 128;
-              train.memory.recompute = recompute_from_string("block");
-              train.accumulate = accumulate;
-              const Outcome resident = run(model, train);
-              train.memory.disk.file.direct = true;
-              train.memory.disk.piece = kDiskUnit;
-              for (const char* homes : kHomes) {
-                train.memory.homes = homes_from_string(homes);
-                expect_same(run(model, train), resident, std::string(precision) + " " + homes);
-              }
-            }
-          }
-        }
+      }
+      // And its vocabulary in panels, 8 of them.
+      train.memory.homes = {};
+      train.memory.updater = Updater::automatic;
+      train.memory.chunk = panels_of(train, 16384);
+      const Outcome lean = outcome(train);
+      train.memory.homes = homes_from_string("all");
+      ASSERT_TRUE(train.streams_vocabulary());
+      expect_same(outcome(train), lean, precision + std::string(" in panels"));
+    }
+  }
+}
 
-        TEST_F(GpuResidency, WaitsAreAPartOfTheStep) {
-          TrainConfig train = gpu_run("bf16");
-          train.memory.homes = homes_from_string("all");
-          Trainer trainer(gpu_model(), train);
-          trainer.initialize();
-          for (int64_t step = 0; step < 4; ++step) {
-            trainer.submit(small_batch(gpu_model(), train, step));
-            const StepReport report = trainer.collect();
-            EXPECT_GT(report.waits.copies, 0);
-            EXPECT_GE(report.waits.updates, 0);
-            EXPECT_LE(report.waits.copies + report.waits.updates, 1.05 * report.seconds + 1e-4);  // events are rounded
-            TEST_F(GpuResidency, PlannedIsUsedInEveryPlace) {
-              for (const char* homes : kHomes) {
-                TrainConfig train = gpu_run("bf16");
-                train.accumulate = 2;
-                train.memory.homes = homes_from_string(homes);
-                Trainer trainer(gpu_model(), train);
-                trainer.initialize();
-                (void)losses(trainer, 0, 3);
-                EXPECT_EQ(trainer.used(), trainer.plan().bytes()) << homes;
-              }
-            }
+// Many pieces of every tensor, past the page cache, through rings of pinned memory.
+TEST_F(GpuResidency, PiecesOnTheirWayToTheDiskChangeNoBit) {
+  ModelConfig model = gpu_model();
+  model.vocab = 4096;
+  model.intermediate = 1000;
+  for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
+    for (const int64_t accumulate : {1, 3}) {
+      TrainConfig train = gpu_run(precision);
+      train.seq = 128;
+      train.memory.recompute = recompute_from_string("block");
+      train.accumulate = accumulate;
+      const Outcome resident = run(model, train);
+      train.memory.disk.file.direct = true;
+      train.memory.disk.piece = kDiskUnit;
+      for (const char* homes : kHomes) {
+        train.memory.homes = homes_from_string(homes);
+        expect_same(run(model, train), resident, std::string(precision) + " " + homes);
+      }
+    }
+  }
+}
 
-          }  // namespace
-        }    // namespace tigon::test
+TEST_F(GpuResidency, WaitsAreAPartOfTheStep) {
+  TrainConfig train = gpu_run("bf16");
+  train.memory.homes = homes_from_string("all");
+  Trainer trainer(gpu_model(), train);
+  trainer.initialize();
+  for (int64_t step = 0; step < 4; ++step) {
+    trainer.submit(small_batch(gpu_model(), train, step));
+    const StepReport report = trainer.collect();
+    EXPECT_GT(report.waits.copies, 0);
+    EXPECT_GE(report.waits.updates, 0);
+    EXPECT_LE(report.waits.copies + report.waits.updates, 1.05 * report.seconds + 1e-4);  // events are rounded
+  }
+}
+
+TEST_F(GpuResidency, PlannedIsUsedInEveryPlace) {
+  for (const char* homes : kHomes) {
+    TrainConfig train = gpu_run("bf16");
+    train.accumulate = 2;
+    train.memory.homes = homes_from_string(homes);
+    Trainer trainer(gpu_model(), train);
+    trainer.initialize();
+    (void)losses(trainer, 0, 3);
+    EXPECT_EQ(trainer.used(), trainer.plan().bytes()) << homes;
+  }
+}
+
+}  // namespace
+}  // namespace tigon::test
