@@ -15,14 +15,21 @@ namespace {
 
 constexpr int kRuns = 3;
 
-double gemm_rate(const TrainConfig& train) {
+// What `measure` says of the device.
+template <class F>
+double on_device(const TrainConfig& train, const F& measure) {
   if (train.device.kind == DeviceKind::cpu) {
     HeapArena heap;
-    return bench::measure_gemm({.threads = train.threads, .memory = &heap}, train.precision.weight, true);
+    return measure(Context{.threads = train.threads, .memory = &heap});
   }
   DeviceArena arena(train.device);
   const DeviceStream stream(train.device);
-  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena}, DType::bf16, true);
+  return measure(Context{.device = train.device, .stream = stream.get(), .memory = &arena});
+}
+
+double gemm_rate(const TrainConfig& train) {
+  const DType dtype = train.device.kind == DeviceKind::cpu ? train.precision.weight : DType::bf16;
+  return on_device(train, [&](const Context& ctx) { return bench::measure_gemm(ctx, dtype, true); });
 }
 
 // Bytes per second of the fastest of some copies, after one that touches all pages.
@@ -81,8 +88,9 @@ double host_update_rate(const TrainConfig& train) {
 
 }  // namespace
 
-Rates measured_rates(const TrainConfig& train) try {
+Rates measured_rates(const TrainConfig& train, bool copy) try {
   Rates rates{.gemm = gemm_rate(train)};
+  if (copy) rates.copy = on_device(train, bench::measure_copy);
   if (train.memory.homes.any_away()) {
     measure_copies(train, rates);
     rates.host_update = host_update_rate(train);

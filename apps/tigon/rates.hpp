@@ -5,6 +5,7 @@
 namespace tigon::app {
 
 // What a step's speed is compared with, in a fraction of a second. Nothing where memory is too short to measure it.
-Rates measured_rates(const TrainConfig& train);
+// `copy`: the rate of the device's memory too.
+Rates measured_rates(const TrainConfig& train, bool copy = false);
 
 }  // namespace tigon::app

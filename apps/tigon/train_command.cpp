@@ -67,7 +67,7 @@ int run(const TrainFlags& flags) {
   const RunOptions options = flags.run_options();
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
-  const Rates rates = flags.ceiling ? measured_rates(train) : Rates{};
+  const Rates rates = flags.ceiling ? measured_rates(train, !options.record.empty()) : Rates{};
 
   catch_signals();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is

@@ -174,6 +174,11 @@ void TrainFlags::add_results(CLI::App& command) {
       .add_option("--snapshot", run_.snapshot,
                   "The device's memory over a step, as a pickle that pytorch.org/memory_viz opens")
       ->type_name("FILE.pickle");
+  command
+      .add_option("--record", run_.record,
+                  "Both of them, and what the report of a study is drawn from, as memory.pickle, trace.pt.trace.json.gz, "
+                  "memory.json and times.json")
+      ->type_name("FOLDER");
   add_word(command, "--trace-steps", "Which steps of this run these two are of; the snapshot takes the first", "2-4",
            [this](const std::string& text) { std::tie(run_.trace_first, run_.trace_last) = chosen_steps(text); })
       ->type_name("FIRST-LAST");
@@ -191,6 +196,10 @@ void TrainFlags::add_results(CLI::App& command) {
 RunOptions TrainFlags::run_options() const {
   RunOptions options = run_;
   options.model_folder = model.folder();
+  if (!run_.record.empty()) {
+    if (options.trace.empty()) options.trace = run_.record / "trace.pt.trace.json.gz";
+    if (options.snapshot.empty()) options.snapshot = run_.record / "memory.pickle";
+  }
   return options;
 }
 

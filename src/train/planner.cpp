@@ -7,6 +7,7 @@
 
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
+#include "train/phase_marks.hpp"
 #include "train/residency/residency.hpp"
 #include "train/step.hpp"
 
@@ -55,7 +56,13 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
     const auto with = [&](Device device, MeasureArena& arena) {
       return Context{.device = device, .threads = train.threads, .memory = &arena};
     };
-    const auto in = [&](Phase phase) { return with(train.device, arenas[static_cast<size_t>(phase)]); };
+    std::deque<PhaseMarks> marks;
+    for (Sequence& sequence : plan.phases) marks.emplace_back(sequence);
+    const auto in = [&](Phase phase) {
+      Context ctx = with(train.device, arenas[static_cast<size_t>(phase)]);
+      ctx.observer = &marks[static_cast<size_t>(phase)];
+      return ctx;
+    };
     Residents r({.device = with(train.device, stays), .pinned = with({}, pinned), .host = with({}, host), .disk = disk},
                 parameters, model, train);
     Residency residency(model, parameters, train, r);

@@ -2,20 +2,11 @@
 
 #include <algorithm>
 
+#include "train/step_work.hpp"
+
 namespace tigon {
 
 namespace {
-
-double product(int64_t a, int64_t b) { return 2.0 * static_cast<double>(a) * static_cast<double>(b); }
-
-// Of one token.
-double qkv_flops(const ModelConfig& m) { return product(m.hidden, m.qkv_width()); }
-double o_proj_flops(const ModelConfig& m) { return product(m.q_width(), m.hidden); }
-double gate_up_flops(const ModelConfig& m) { return 2 * product(m.hidden, m.intermediate); }
-// Scores and their product with v, over the half of the keys that a causal mask leaves.
-double attention_flops(const ModelConfig& m, const TrainConfig& train) {
-  return 2 * product(m.q_width(), train.seq) / 2;
-}
 
 double tokens_of(const TrainConfig& train) { return static_cast<double>(train.tokens() * train.accumulate); }
 
@@ -45,20 +36,17 @@ double update_seconds(const MemoryPlan& plan, int64_t parameters, const Rates& r
 }  // namespace
 
 double step_flops(const ModelConfig& model, const TrainConfig& train) {
-  const double layer = qkv_flops(model) + o_proj_flops(model) + gate_up_flops(model) +
-                       product(model.hidden, model.intermediate) + attention_flops(model, train);
-  const double per_token = layer * static_cast<double>(model.layers) + product(model.hidden, model.vocab);
-  return 3 * per_token * tokens_of(train);
+  double layer = 0;
+  for (const StageId stage : {StageId::qkv, StageId::attention, StageId::o_proj, StageId::mlp})
+    layer += stage_flops(model, train, stage);
+  const double head = 2.0 * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
+  return 3 * (layer * static_cast<double>(model.layers) + head) * tokens_of(train);
 }
 
 double recompute_flops(const ModelConfig& model, const TrainConfig& train) {
-  const auto drops = [&](StageId stage) { return (train.memory.recompute & stage_bit(stage)) != 0; };
   double layer = 0;
-  if (drops(StageId::qkv)) layer += qkv_flops(model);
-  if (drops(StageId::attention)) layer += attention_flops(model, train);
-  if (drops(StageId::o_proj)) layer += o_proj_flops(model);
-  // What down writes is another layer's input, and not made again. A tile makes its inner values again anyway.
-  if (drops(StageId::gate_up) || train.memory.mlp_tile > 0) layer += gate_up_flops(model);
+  for (const StageId stage : {StageId::qkv, StageId::attention, StageId::o_proj, StageId::gate_up})
+    layer += runs_again(train, stage) ? stage_flops(model, train, stage) : 0;
   return layer * static_cast<double>(model.layers) * tokens_of(train);
 }
 

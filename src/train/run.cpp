@@ -56,7 +56,7 @@ class Run {
         observer_(observer),
         stop_(stop),
         rates_(rates),
-        watch_(options, observer),
+        watch_(options, observer, rates),
         data_(options.data, sampler_options(model, train, options, false)),
         eval_(train.evaluates
                   ? std::make_unique<Sampler>(eval_path(options), sampler_options(model, train, options, true))

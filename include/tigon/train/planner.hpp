@@ -20,8 +20,14 @@ inline constexpr size_t kPhaseCount = 4;
 
 // A sequence of births and deaths that repeats, and its packing.
 struct Sequence {
+  // From this tick of the ledger on the step is at "forward", "loss", "backward" or "update".
+  struct Mark {
+    int64_t tick = 0;
+    std::string phase;
+  };
   Ledger ledger;
   Plan plan;
+  std::vector<Mark> marks;
 };
 
 // Bytes in each place where something can have its home.

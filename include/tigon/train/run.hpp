@@ -34,6 +34,9 @@ struct RunOptions {
   // Which of this run's steps, counted from 1, are in the trace; the first of them is the snapshot's. A shorter run
   // shows its last.
   int64_t trace_first = 2, trace_last = 4;
+  // A folder for all that is known of the first of these steps: memory.json and times.json, which the report of a study
+  // is drawn from. Empty: none.
+  std::filesystem::path record{};
   std::filesystem::path tensorboard{};  // a folder for its events; empty: none
   bool nvtx = false;                    // NVTX ranges, on a GPU
 };
