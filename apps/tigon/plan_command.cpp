@@ -5,6 +5,7 @@
 #include "commands.hpp"
 #include "model_flags.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/memory/sizes.hpp"
 #include "tigon/ops/device_memory.hpp"
 
 namespace tigon::app {
