@@ -13,6 +13,8 @@ namespace tigon::app {
 void add_bench(CLI::App& app);
 // tigon help
 void add_help(CLI::App& app);
+// tigon merge
+void add_merge(CLI::App& app);
 // tigon plan
 void add_plan(CLI::App& app);
 // tigon study. `words`: the command line, which is kept with the results. Sets the exit code where points failed or a

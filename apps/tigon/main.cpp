@@ -70,6 +70,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> words = {"tigon"};
   words.insert(words.end(), argv + 1, argv + argc);
   tigon::app::add_study(app, std::move(words), code);
+  tigon::app::add_merge(app);
   tigon::app::add_bench(app);
   tigon::app::add_help(app);
   refuse_empty_values(app);

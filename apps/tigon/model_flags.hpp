@@ -12,7 +12,7 @@ namespace tigon::app {
 // What plan and train share: the model, the shape of a step, and where its bytes go.
 struct ModelFlags {
   std::string model = "llama-bytes-6m";
-  TrainConfig train;  // every flag of a step is bound to it
+  TrainConfig train;               // every flag of a step is bound to it
   std::filesystem::path adapters;  // a folder of PEFT; empty: new ones, or none
 
   void add_to(CLI::App& command);

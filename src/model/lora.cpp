@@ -106,7 +106,8 @@ std::string lora_to_string(const LoraConfig& lora) {
   std::string targets;
   const bool all = std::all_of(lora.targets.begin(), lora.targets.end(), [](bool has) { return has; });
   for (int m = 0; m < kLoraModuleCount; ++m) {
-    if (lora.targets[static_cast<size_t>(m)]) targets += (targets.empty() ? "" : "+") + std::string(kNames[static_cast<size_t>(m)]);
+    if (lora.targets[static_cast<size_t>(m)])
+      targets += (targets.empty() ? "" : "+") + std::string(kNames[static_cast<size_t>(m)]);
   }
   std::string text = fmt::format("r={},alpha={},targets={}", lora.rank, lora.alpha, all ? "all-linear" : targets);
   for (int m = 0; m < kLoraModuleCount; ++m) {

@@ -1,4 +1,4 @@
-// adapter_config.json, both ways. Every field is either used, known not to matter for training, or refused.
+// adapter_config.json, both ways. Every field is used, known not to matter for training, off, or refused.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -12,18 +12,16 @@ namespace tigon {
 namespace {
 
 // How an adapter was made or is found, and nothing that a training step sees.
-const std::set<std::string, std::less<>> kHarmless = {
-    "auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights", "peft_version", "revision",
-    "task_type",    "runtime_config",          "loftq_config",   "eva_config",        "corda_config", "lora_dropout",
-    "megatron_core"};
+const std::set<std::string, std::less<>> kHarmless = {"auto_mapping",     "base_model_name_or_path",
+                                                      "inference_mode",   "init_lora_weights",
+                                                      "peft_version",     "revision",
+                                                      "task_type",        "runtime_config",
+                                                      "loftq_config",     "eva_config",
+                                                      "corda_config",     "lora_dropout",
+                                                      "megatron_core",    "peft_type",
+                                                      "qalora_group_size"};
 
-// Fields that must say nothing: null, false, 0, "none", or an empty list.
-const std::set<std::string, std::less<>> kOff = {
-    "alora_invocation_tokens", "arrow_config",      "bias",        "ensure_weight_tying", "exclude_modules",
-    "fan_in_fan_out",          "layer_replication", "lora_bias",   "megatron_config",     "modules_to_save",
-    "rank_pattern",            "target_parameters", "use_bdlora",  "use_dora",            "use_qalora",
-    "trainable_token_indices", "lora_ga_config",    "monteclora_config"};
-
+// null, false, 0, "none", or an empty list.
 bool is_off(const Json& value) {
   if (value.is_null()) return true;
   if (value.is_bool()) return !value.boolean("");
@@ -87,11 +85,9 @@ LoraConfig lora_from_json(std::string_view text, const std::string& where) {
       }
     } else if (key == "layers_to_transform" || key == "layers_pattern") {
       if (!is_off(value)) refuse(where, "'" + key + "': only some layers have adapters", "adapters in all layers");
-    } else if (kOff.contains(key)) {
-      if (!is_off(value)) refuse(where, "'" + key + "' asks for something that Tigon does not do", "null or false");
-    } else if (key == "qalora_group_size" || key == "peft_type") {
-    } else if (!kHarmless.contains(key)) {
-      refuse(where, "the field '" + key + "' is not known", "adapters as PEFT's LoRA has them");
+    } else if (!kHarmless.contains(key) && !is_off(value)) {
+      // Those of later versions too: what is new there is off where nobody asked for it.
+      refuse(where, "'" + key + "' asks for something that Tigon does not do", "null or false");
     }
   }
   if (lora.rank < 1 || lora.rank > 4096) refuse(where, "'r' is no rank", "1 to 4096");

@@ -61,7 +61,9 @@ std::vector<LoraPart> lora_parts(const ModelConfig& c, const LoraConfig& lora, B
   using Module = LoraModule;
   std::vector<std::pair<Module, int64_t>> modules;  // and their rows
   switch (weight) {
-    case BlockWeight::qkv: modules = {{Module::q, c.q_width()}, {Module::k, c.kv_width()}, {Module::v, c.kv_width()}}; break;
+    case BlockWeight::qkv:
+      modules = {{Module::q, c.q_width()}, {Module::k, c.kv_width()}, {Module::v, c.kv_width()}};
+      break;
     case BlockWeight::o: modules = {{Module::o, c.hidden}}; break;
     case BlockWeight::gate_up: modules = {{Module::gate, c.intermediate}, {Module::up, c.intermediate}}; break;
     case BlockWeight::down: modules = {{Module::down, c.hidden}}; break;
@@ -141,7 +143,8 @@ ParameterList::ParameterList(const ModelConfig& config, const LoraConfig& lora) 
       Builder::Parts a, b;
       for (const LoraPart& part : adapted) {
         const bool in_mlp = weight == BlockWeight::gate_up || weight == BlockWeight::down;
-        const std::string module = "base_model.model." + (in_mlp ? mlp : attention) + std::string(to_string(part.module));
+        const std::string module =
+            "base_model.model." + (in_mlp ? mlp : attention) + std::string(to_string(part.module));
         a.emplace_back(module + ".lora_A.weight", lora.rank);
         b.emplace_back(module + ".lora_B.weight", part.end - part.begin);
       }

@@ -1,5 +1,5 @@
-// Every product of a block with a weight, and with the adapter beside it: y = x·Wᵀ + scale·(x·Aᵀ)·Bᵀ. What x·Aᵀ gives has
-// a few columns, so it is made again in backward and kept by nobody.
+// Every product of a block with a weight, and with the adapter beside it: y = x·Wᵀ + scale·(x·Aᵀ)·Bᵀ. What x·Aᵀ gives
+// has a few columns, so it is made again in backward and kept by nobody.
 #include "model/stages.hpp"
 #include "tigon/ops/elementary.hpp"
 #include "tigon/ops/linear.hpp"

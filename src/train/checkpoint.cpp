@@ -177,7 +177,8 @@ CheckpointInfo read_checkpoint(const fs::path& folder) {
   }
   const auto listed = [&](const char* name) { return member(json, "files", folder).find(name) != nullptr; };
   const bool adapters = listed(kAdapterWeights);
-  for (const char* name : {adapters ? kAdapterWeights : "model.safetensors", adapters ? kAdapterConfig : "config.json", kState}) {
+  for (const char* name :
+       {adapters ? kAdapterWeights : "model.safetensors", adapters ? kAdapterConfig : "config.json", kState}) {
     if (!listed(name)) damaged(folder, std::string(name) + " is not listed");
   }
   CheckpointInfo info;

@@ -174,7 +174,8 @@ StudyFormulas study_formulas(const ModelConfig& model, const ParameterList& para
   const int64_t tokens = train.tokens();
   const ops::ChunkRule paper{.liger = true};
   const int64_t chunk = ops::chunk_tokens(paper, train.device, tokens, model.hidden, model.vocab, 4);
-  return {.static_bytes = trained * train.precision.bytes_per_parameter() + (all - trained) * size_of(train.precision.weight),
+  return {.static_bytes =
+              trained * train.precision.bytes_per_parameter() + (all - trained) * size_of(train.precision.weight),
           .static_mixed_16p = all * 16,
           .checkpoints = product({tokens, model.hidden, size_of(train.precision.weight), model.layers}),
           .logits = product({tokens, model.vocab, 4}),

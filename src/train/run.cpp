@@ -17,6 +17,7 @@
 #include "train/room.hpp"
 #include "train/run_watch.hpp"
 #include "train/step_log.hpp"
+#include "train/tokenizer_files.hpp"
 
 namespace tigon {
 
@@ -233,7 +234,8 @@ class Run {
   // Runs last for days, and how much they write is known now.
   void check_disk() const {
     const Precision& precision = trainer_.config().precision;
-    const int64_t parameters = trainer_.parameters().trained_elements(), weights = parameters * size_of(precision.weight);
+    const int64_t parameters = trainer_.parameters().trained_elements(),
+                  weights = parameters * size_of(precision.weight);
     const int64_t state = parameters * (precision.bytes_per_parameter() - size_of(precision.grad));
     const int64_t first = trainer_.step(), last = trainer_.config().steps, every = options_.save_every;
     std::vector<RoomNeed> needs;
@@ -302,7 +304,7 @@ class Run {
                    .what = std::string("the trained model cannot be written here (") + error.what() + ")",
                    .fix = "It is in " + model.string() + ": take model.safetensors and config.json from there."});
     }
-    copy_tokenizer();
+    if (!options_.model_folder.empty()) copy_tokenizer(options_.model_folder, options_.output);
   }
 
   // A folder with the trained model where --output cannot be written: the last checkpoint, or a new one for temporary
@@ -321,25 +323,6 @@ class Run {
     } catch (const Error&) {
       fs::remove_all(folder, failed);
       return {};
-    }
-  }
-
-  // What belongs to the model that the weights came from.
-  void copy_tokenizer() {
-    std::error_code failed;
-    if (options_.model_folder.empty() || fs::equivalent(options_.model_folder, options_.output, failed)) return;
-    for (const char* name :
-         {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-          "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
-      const fs::path from = options_.model_folder / name;
-      if (!fs::exists(from, failed)) continue;
-      fs::copy_file(from, options_.output / name, fs::copy_options::overwrite_existing, failed);
-      if (failed) {
-        throw Error(ErrorCode::io, {.where = (options_.output / name).string(),
-                                    .what = "the weights are written, but this file of the model cannot be copied: " +
-                                            failed.message(),
-                                    .fix = "Copy it from " + options_.model_folder.string() + " yourself."});
-      }
     }
   }
 

@@ -75,7 +75,8 @@ struct Trainer::Impl {
         residency(model, parameters, train, residents),
         step(model, parameters, train),
         loss_scale(train.precision.loss_scale),
-        config_text(train.lora.any() ? lora_to_json(train.lora, {}) : model_config_to_json(model, train.precision.weight)) {
+        config_text(train.lora.any() ? lora_to_json(train.lora, {})
+                                     : model_config_to_json(model, train.precision.weight)) {
     if (train.device.kind != DeviceKind::cpu) pinned.emplace(train.device, pinned_memory.data(), plan.pinned_bytes());
     std::byte* region = memory.data() + plan.resident_bytes();
     for (const Sequence& sequence : plan.phases) {
@@ -539,9 +540,8 @@ std::map<std::string, uint64_t> Trainer::Impl::write_model(const fs::path& folde
     tensors.push_back(adapters && !parameters.all[i].adapter ? Tensor{} : residents.parameters[i].weight.view);
   const std::string weights = adapters ? kAdapterWeights : "model.safetensors";
   const std::string config = adapters ? kAdapterConfig : "config.json";
-  const uint64_t sum =
-      write_safetensors(folder / weights, only_finite(parts_to_store(transfers(), parameters, tensors, residents)),
-                        {{"format", "pt"}});
+  const uint64_t sum = write_safetensors(
+      folder / weights, only_finite(parts_to_store(transfers(), parameters, tensors, residents)), {{"format", "pt"}});
   write_text_file(folder / config, config_text);
   return {{weights, sum}, {config, text_checksum(config_text)}};
 }

@@ -54,11 +54,7 @@ void narrow_to(const std::vector<float>& values, std::vector<std::byte>& bytes) 
 // Elements [first, first + n) of a tensor from f32 values on the host.
 void store_values(const Context& ctx, const Residents& r, const Tensor& to, int64_t first,
                   const std::vector<float>& values, std::vector<std::byte>& bytes) {
-  switch (to.dtype) {
-    case DType::bf16: narrow_to<bf16>(values, bytes); break;
-    case DType::f16: narrow_to<f16>(values, bytes); break;
-    default: narrow_to<float>(values, bytes); break;
-  }
+  narrow(to.dtype, values, bytes);
   r.write(ctx, to, first * size_of(to.dtype), bytes.data(), static_cast<int64_t>(bytes.size()));
 }
 
@@ -78,15 +74,6 @@ void widen_from(const std::vector<std::byte>& bytes, std::vector<float>& values)
     T value;
     std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
     values[i] = static_cast<float>(value);
-  }
-}
-
-void widen(DType dtype, const std::vector<std::byte>& bytes, std::vector<float>& values) {
-  switch (dtype) {
-    case DType::bf16: return widen_from<bf16>(bytes, values);
-    case DType::f16: return widen_from<f16>(bytes, values);
-    case DType::f64: return widen_from<double>(bytes, values);
-    default: return widen_from<float>(bytes, values);
   }
 }
 
@@ -127,10 +114,10 @@ void check_names_and_shapes(const ParameterList& parameters, bool tied, const Te
   if (tied) expected.insert(kHead);  // some files have the shared matrix twice
   for (const auto& [name, tensor] : files.tensors()) {
     if (expected.contains(name) || is_buffer(name)) continue;
-    throw Error(ErrorCode::invalid_argument, {.where = tensor.file.string(),
-                                              .what = "'" + name + "' is no weight of " +
-                                                      (what == FilesOf::model ? "this model" : "these adapters"),
-                                              .fix = "Does the config belong to these files?"});
+    throw Error(ErrorCode::invalid_argument,
+                {.where = tensor.file.string(),
+                 .what = "'" + name + "' is no weight of " + (what == FilesOf::model ? "this model" : "these adapters"),
+                 .fix = "Does the config belong to these files?"});
   }
 }
 
@@ -200,6 +187,24 @@ std::vector<NamedState> named_states(const ParameterList& parameters, const Resi
 }
 
 }  // namespace
+
+void widen(DType dtype, const std::vector<std::byte>& bytes, std::vector<float>& values) {
+  switch (dtype) {
+    case DType::bf16: return widen_from<bf16>(bytes, values);
+    case DType::f16: return widen_from<f16>(bytes, values);
+    case DType::f64: return widen_from<double>(bytes, values);
+    default: return widen_from<float>(bytes, values);
+  }
+}
+
+void narrow(DType dtype, const std::vector<float>& values, std::vector<std::byte>& bytes) {
+  switch (dtype) {
+    case DType::bf16: return narrow_to<bf16>(values, bytes);
+    case DType::f16: return narrow_to<f16>(values, bytes);
+    case DType::f64: return narrow_to<double>(values, bytes);
+    default: return narrow_to<float>(values, bytes);
+  }
+}
 
 void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, FilesOf what,
                         Residents& r) {

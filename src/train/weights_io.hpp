@@ -9,8 +9,7 @@ namespace tigon {
 enum class FilesOf { model, adapters };
 
 // Random weights: normal values by (seed, parameter, element), the same on every device.
-void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, FilesOf what,
-                        Residents& r);
+void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, FilesOf what, Residents& r);
 
 // Weights from Hugging Face files, in any floating type. Checks first: a tensor that is missing, too many, or of
 // another shape is an Error. Loading expects what was checked.
@@ -22,6 +21,10 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
 // left out.
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,
                                           const std::vector<Tensor>& tensors, const Residents& r);
+
+// Values of any floating type as f32, and back, rounded once. The second is as long as the first says.
+void widen(DType dtype, const std::vector<std::byte>& bytes, std::vector<float>& values);
+void narrow(DType dtype, const std::vector<float>& values, std::vector<std::byte>& bytes);
 
 // The same, but a value that is not finite is an Error when its turn comes: spoiled weights are not saved as good ones.
 std::vector<TensorToStore> only_finite(std::vector<TensorToStore> tensors);

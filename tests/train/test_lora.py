@@ -189,7 +189,7 @@ def test_what_is_refused(tigon, tmp_path, write_tokens):
     assert "'layers_to_transform'" in said(layers_to_transform=[0])
     assert "a pattern" in said(target_modules=".*proj")
     assert "'embed_tokens'" in said(target_modules=["embed_tokens"])
-    assert "not known" in said(invented=1)
+    assert "'invented'" in said(invented=1)
     assert "not LoRA" in said(peft_type="IA3")
     assert "'r'" in said(r=0)
     assert "does not fit" in said(r=8)

@@ -6,10 +6,10 @@ namespace tigon::ops {
 
 // y = x·weightᵀ + bias, accumulated in f32. Deterministic for any thread count.
 struct LinearForward {
-  Tensor x{};       // [tokens, in]
-  Tensor weight{};  // [out, in]
-  Tensor bias{};    // [out], optional
-  Tensor y{};       // [tokens, out]
+  Tensor x{};                 // [tokens, in]
+  Tensor weight{};            // [out, in]
+  Tensor bias{};              // [out], optional
+  Tensor y{};                 // [tokens, out]
   bool accumulate_y = false;  // add to y; a bias is then there already
 };
 void linear_forward(const Context& ctx, const LinearForward& args);
