@@ -12,6 +12,8 @@ void add_bench(CLI::App& app);
 void add_help(CLI::App& app);
 // tigon plan
 void add_plan(CLI::App& app);
+// tigon report
+void add_report(CLI::App& app);
 // tigon train. A run that a signal cut short, with all of it saved and said, sets the exit code that shells give to
 // whatever ends by that signal.
 void add_train(CLI::App& app, int& exit_code);

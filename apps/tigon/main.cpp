@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
   int code = 0;
   tigon::app::add_train(app, code);
   tigon::app::add_plan(app);
+  tigon::app::add_report(app);
   tigon::app::add_bench(app);
   tigon::app::add_help(app);
   refuse_empty_values(app);

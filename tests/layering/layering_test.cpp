@@ -50,13 +50,14 @@ const std::map<std::string, Room> kRooms = {
      {{"include/tigon/train", "src/train"},
       {"core", "memory", "op headers", "json", "model", "storage", "trace"},
       {"sys/stat.h"}}},
+    {"report", {{"src/report"}, {"core", "memory", "op headers", "json", "model", "storage", "trace", "train"}, {}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {"stdint.h"}}},
     {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h", "sys/mman.h"}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {"emmintrin.h"}}},
     {"profile", {{"bench/profile"}, {}, {"cupti.h"}}},
     {"app",
      {{"apps/tigon"},
-      {"core", "memory", "op headers", "model", "storage", "trace", "train", "bench"},
+      {"core", "memory", "op headers", "model", "storage", "trace", "train", "report", "bench"},
       {"CLI/", "fcntl.h", "sys/ioctl.h", "unistd.h"}}},
 };
 // Of the system, not of a library: any number of rooms may list them.
