@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace CLI {
 class App;
 }
@@ -14,6 +17,9 @@ void add_help(CLI::App& app);
 void add_plan(CLI::App& app);
 // tigon report
 void add_report(CLI::App& app);
+// tigon study. `words`: the command line, which is kept with the results. Sets the exit code where points failed or a
+// signal stopped it.
+void add_study(CLI::App& app, std::vector<std::string> words, int& exit_code);
 // tigon train. A run that a signal cut short, with all of it saved and said, sets the exit code that shells give to
 // whatever ends by that signal.
 void add_train(CLI::App& app, int& exit_code);

@@ -24,12 +24,9 @@ struct ModelFlags {
 CLI::Option* add_word(CLI::App& command, const std::string& name, const std::string& help, const std::string& shown,
                       const std::function<void(const std::string&)>& read);
 
-// "24GiB", "24 gib", "24G", which is the same, "512MB", "1000000".
-int64_t bytes_from_string(const std::string& text);
-
-// The plan as a table by class.
 // ", offload all, by layers", as far as it is not the usual.
 std::string homes_text(const TrainConfig& train);
+// The plan as a table by class.
 std::string plan_table(const MemoryPlan& plan);
 
 }  // namespace tigon::app

@@ -6,6 +6,7 @@
 #include "model_flags.hpp"
 #include "report/report.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/memory/sizes.hpp"
 #include "tigon/ops/device_memory.hpp"
 
 namespace tigon::app {

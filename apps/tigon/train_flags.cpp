@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tigon/core/error.hpp"
+#include "tigon/memory/sizes.hpp"
 
 namespace tigon::app {
 
@@ -187,6 +188,11 @@ void TrainFlags::add_results(CLI::App& command) {
   command.add_option("--print-every", print_every, "Steps between printed lines")
       ->check(CLI::Range(int64_t{1}, kMost))
       ->capture_default_str();
+  add_word(command, "--cap",
+           "Run as if the device had no more memory than this (24GiB), to see what fits: a process that needs more ends "
+           "with exit code 3",
+           "", [this](const std::string& text) { cap_bytes = bytes_from_string(text); })
+      ->type_name("SIZE");
   command.add_flag(
       "--gemm-ceiling,!--no-gemm-ceiling", ceiling,
       "Measure the machine's GEMM rate first and show each step's share of it; with --offload the rates of copies "

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <fstream>
 #include <optional>
 #include <system_error>
 
@@ -46,6 +47,15 @@ Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& tr
     (eval ? sampler.first_token : sampler.last_token) = split;
   }
   return sampler;
+}
+
+// Not getrusage's, which begins with what the process held that became this one.
+int64_t process_peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 class Run {
@@ -460,6 +470,8 @@ class Run {
       result_.beyond_plan_bytes = device_bytes_in_use(device) - result_.planned_bytes;
       json.set("beyond_plan_bytes", result_.beyond_plan_bytes);
     }
+    result_.process_peak_bytes = process_peak_bytes();
+    json.set("process_peak_bytes", result_.process_peak_bytes);
     write_line(log, json);
   }
 

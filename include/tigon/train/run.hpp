@@ -85,6 +85,9 @@ struct RunResult {
   int64_t planned_bytes = 0, used_bytes = 0;
   // A GPU's memory in use at the end, less the plan: its context, what libraries took, other processes.
   int64_t beyond_plan_bytes = 0;
+  // The most that the process has held of the host's memory: on a CPU the plan, and what the program and its libraries
+  // hold beside it. 0: not known.
+  int64_t process_peak_bytes = 0;
   Traffic traffic;  // of all steps of this run
 };
 
