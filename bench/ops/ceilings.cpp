@@ -145,7 +145,7 @@ double measure_copy(const Context& ctx) {
     std::vector<std::thread> workers;
     const int64_t share = kBytes / threads / 64 * 64;
     for (int t = 0; t < threads; ++t) {
-      workers.emplace_back([=] { stream_copy(to.data() + t * share, from.data() + t * share, share); });
+      workers.emplace_back([&, t] { stream_copy(to.data() + t * share, from.data() + t * share, share); });
     }
     for (std::thread& worker : workers) worker.join();
   };

@@ -39,7 +39,7 @@ std::optional<Point> read(const Json& json) {
   if (point.done) {
     const Json* measured = json.find("measured");
     point.tokens_per_second = measured->find("tokens_per_second")->find("median")->number("median");
-    point.bytes = whole(measured, "used_bytes") + whole(measured, "beyond_plan_bytes");
+    point.bytes = whole(json.find("planned"), "device") + whole(measured, "beyond_plan_bytes");
   }
   return point;
 }

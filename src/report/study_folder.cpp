@@ -43,7 +43,7 @@ const Json& point_shape() {
   static const Json shape = Json::parse(R"({
     "format": "", "version": 0, "id": "", "strategy": "", "batch": 0, "accumulate?": 0, "seq": 0, "command?": "",
     "status": "", "proved?": true, "why?": "",
-    "planned?": {"device": 0, "pinned": 0, "host": 0, "disk": 0},
+    "planned": {"device": 0, "pinned": 0, "host": 0, "disk": 0},
     "by_class?": {"*": 0},
     "alive_at_peak?": [{"name": "", "class": "", "bytes": 0, "count": 0}],
     "formulas?": {"static_bytes": 0, "static_mixed_16p": 0, "checkpoints": 0, "logits": 0, "chunk_logits": 0},

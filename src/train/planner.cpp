@@ -125,13 +125,13 @@ TrainConfig with_larger_chunk(const ModelConfig& model, const ParameterList& par
 MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& asked) {
   TrainConfig train = asked;
   ops::ChunkRule& chunk = train.memory.chunk;
-  if (train.streams_vocabulary()) {
-    // The head comes by twice whatever the tokens, so all of them meet it at once, in panels wide enough for products
-    // at full speed.
+  // A head that comes in panels comes by twice whatever the tokens, so all of them meet it at once.
+  if (train.streams_vocabulary()) chunk.tokens = train.tokens();
+  if (chunk.lean && chunk.budget_bytes == 0 && loss_chunk(model, train) == train.tokens()) {
+    // Wide enough for products at full speed; and the same panels where the head stays, so that the bits are the same.
     constexpr int64_t kBudget = int64_t{32} << 20, kClasses = 1024;
-    chunk.tokens = train.tokens();
-    const int64_t logits = train.tokens() * kClasses * ops::logit_bytes(train.device, train.precision.weight);
-    if (chunk.budget_bytes == 0) chunk.budget_bytes = std::max(kBudget, logits);
+    chunk.budget_bytes =
+        std::max(kBudget, train.tokens() * kClasses * ops::logit_bytes(train.device, train.precision.weight));
   }
   const bool gpu = train.device.kind == DeviceKind::cuda;
   return walk(model, parameters, gpu ? with_larger_chunk(model, parameters, train) : train);

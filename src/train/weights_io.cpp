@@ -38,9 +38,8 @@ void fill_normal(const Context& ctx, const RandomStream& random, int64_t first, 
   const int64_t threads =
       ctx.threads > 0 ? ctx.threads : static_cast<int64_t>(std::clamp(std::thread::hardware_concurrency(), 1u, 32u));
   if (blocks < 4096 || threads == 1) return work(0, blocks);
-  std::vector<std::thread> pool;
+  std::vector<std::jthread> pool;  // which are joined at their end, also where not all of them can be had
   for (int64_t t = 0; t < threads; ++t) pool.emplace_back(work, blocks * t / threads, blocks * (t + 1) / threads);
-  for (std::thread& thread : pool) thread.join();
 }
 
 template <class T>

@@ -295,6 +295,29 @@ TEST_F(FusedLinearCrossEntropy, NotANumberInATokenReachesTheLoss) {
   EXPECT_TRUE(std::isnan(p.loss));
 }
 
+// Classes that a bias of −inf leaves out may be a whole panel of the lean walk, beside panels of any size.
+TEST_F(FusedLinearCrossEntropy, ClassesLeftOutByTheBiasAreNoPanelsScale) {
+  constexpr float kOut = -std::numeric_limits<float>::infinity();
+  for (const bool smooths : {false, true}) {
+    for (const int64_t left_out : {0, 8, 16}) {  // a panel in the front, in the middle, at the end
+      Problem<float> lean(6, 4, 24), whole(6, 4, 24);
+      std::vector<float> bias(24, -900.0f);
+      for (int64_t j = left_out; !smooths && j < left_out + 8; ++j) bias[static_cast<size_t>(j)] = kOut;
+      for (Problem<float>* p : {&lean, &whole}) {
+        for (size_t i = 0; i < p->target.size(); ++i) p->target[i] = (left_out + 8 + static_cast<int64_t>(i)) % 24;
+        auto args = p->args();
+        args.bias = Tensor::contiguous(bias.data(), DType::f32, {24});
+        args.options.label_smoothing = smooths ? 0.1 : 0.0;
+        if (p == &lean) args.chunk = {.budget_bytes = 8 * 4 * 6, .lean = true};
+        ops::fused_linear_cross_entropy_forward(ctx, args);
+      }
+      EXPECT_TRUE(std::isfinite(whole.loss));
+      EXPECT_NEAR(lean.loss, whole.loss, 1e-4) << left_out;
+      for (size_t i = 0; i < lean.dx.size(); ++i) EXPECT_NEAR(lean.dx[i], whole.dx[i], 1e-4) << left_out;
+    }
+  }
+}
+
 // x and weight are countable, the logits of this chunk, which a query for scratch would multiply out, are not.
 TEST_F(FusedLinearCrossEntropy, ChunksThatOverflowAreRefused) {
   MeasureArena measure(ledger);

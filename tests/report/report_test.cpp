@@ -43,21 +43,22 @@ const std::string kTimes = R"({"format": "tigon-times", "version": 1, "step": 2,
 const std::string kKernels = R"([{"op": "rmsnorm", "shape": "8x8", "dtype": "f32", "device": "cpu", "provider": "tigon",
   "fwd_ms": 1, "bwd_ms": 1, "full_ms": 2.5, "q20_ms": 2, "q80_ms": 3, "peak_bytes": 64, "floor_ms": 1}])";
 
-std::string point_text(const std::string& strategy, int batch, const std::string& rest) {
+// `bytes`: of the plan.
+std::string point_text(const std::string& strategy, int batch, int64_t bytes, const std::string& rest) {
   return R"({"format": "tigon-study-point", "version": 1, "id": ")" + strategy + "-" + std::to_string(batch) +
          R"(", "strategy": ")" + strategy + R"(", "batch": )" + std::to_string(batch) +
-         R"(, "accumulate": 1, "seq": 64, "command": "tigon train", "planned": {"device": 768, "pinned": 0, "host": 0, "disk": 0},
+         R"(, "accumulate": 1, "seq": 64, "command": "tigon train", "planned": {"device": )" + std::to_string(bytes) +
+         R"(, "pinned": 0, "host": 0, "disk": 0},
          "by_class": {"weights": 256, "loss": 512}, "alive_at_peak": [{"name": "logits", "class": "loss", "bytes": 512, "count": 1}],
          "formulas": {"static_bytes": 1, "static_mixed_16p": 2, "checkpoints": 3, "logits": 4, "chunk_logits": 5}, )" +
          rest + "}";
 }
 
-std::string done(int64_t bytes, int rate) {
+std::string done(int rate) {
   const std::string r = std::to_string(rate);
   return R"("status": "done", "why": "", "measured": {"steps": 3, "tokens": 64,
     "seconds": {"median": 0.5, "q20": 0.4, "q80": 0.6}, "tokens_per_second": {"median": )" +
-         r + R"(, "q20": )" + r + R"(, "q80": )" + r + R"(}, "used_bytes": )" + std::to_string(bytes) +
-         R"(, "beyond_plan_bytes": 0, "loss": 5.5})";
+         r + R"(, "q20": )" + r + R"(, "q80": )" + r + R"(}, "used_bytes": 99, "beyond_plan_bytes": 100, "loss": 5.5})";
 }
 
 const std::string kOut = R"("status": "out of memory", "proved": false, "why": "the plan needs 2 GiB")";
@@ -69,10 +70,10 @@ class Study : public ::testing::Test {
     root_ = mkdtemp(pattern.data());
     folder_ = root_ / "study";
     write("study.json", kStudy);
-    write("points/unfused-1/point.json", point_text("unfused", 1, done(800, 1000)));
-    write("points/unfused-2/point.json", point_text("unfused", 2, kOut));
-    write("points/fused-1/point.json", point_text("fused", 1, done(400, 1500)));
-    write("points/fused-2/point.json", point_text("fused", 2, done(500, 12345)));
+    write("points/unfused-1/point.json", point_text("unfused", 1, 700, done(1000)));
+    write("points/unfused-2/point.json", point_text("unfused", 2, 2147483648, kOut));
+    write("points/fused-1/point.json", point_text("fused", 1, 300, done(1500)));
+    write("points/fused-2/point.json", point_text("fused", 2, 400, done(12345)));
     for (const char* id : {"unfused-1", "fused-1", "fused-2"}) {
       write(std::string("points/") + id + "/memory.json", kMemory);
       write(std::string("points/") + id + "/times.json", kTimes);
@@ -200,7 +201,7 @@ TEST_F(Study, BrokenFilesAreLeftOutAlone) {
 }
 
 TEST_F(Study, PointsMustBeThoseOfTheirFolders) {
-  const std::string file = "points/fused-1/point.json", right = point_text("fused", 1, done(400, 1500));
+  const std::string file = "points/fused-1/point.json", right = point_text("fused", 1, 300, done(1500));
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = right;
     text.replace(text.find(from), from.size(), to);
@@ -214,11 +215,11 @@ TEST_F(Study, PointsMustBeThoseOfTheirFolders) {
   EXPECT_TRUE(contains(with(R"("status": "done")", R"("status": "wonderful")"), "the word is not known"));
   EXPECT_TRUE(contains(with(R"("measured")", R"("guessed")"), "'measured' is missing"));
   EXPECT_TRUE(
-      contains(with(R"("used_bytes": 400)", R"("used_bytes": "400")"), "'used_bytes': the value has the wrong type"));
+      contains(with(R"("used_bytes": 99)", R"("used_bytes": "99")"), "'used_bytes': the value has the wrong type"));
 }
 
 TEST_F(Study, NamesThatLeadElsewhereAreNoPoints) {
-  write("elsewhere/point.json", point_text("fused", 1, done(1, 1)));
+  write("elsewhere/point.json", point_text("fused", 1, 0, done(1)));
   for (const char* id : {"../elsewhere", "/etc", "", ".", "fused-1/../fused-1", "a\\nb"}) {
     std::string text = kStudy;
     text.replace(text.find("unfused-2"), 9, id);

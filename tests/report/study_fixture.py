@@ -223,16 +223,22 @@ def make_study(folder, batches=(1, 4, 8, 16, 32, 64), seqs=(512, 1024, 2048, 409
 
 def write_results(folder, points):
     with open(folder / "results.csv", "w", newline="") as file:
-        columns = ["id", "strategy", "batch", "accumulate", "seq", "status", "tokens_per_second", "step_seconds", "used_bytes",
-                   "beyond_plan_bytes", "planned_device_bytes", "loss"]  # fmt: skip
-        rows = csv.DictWriter(file, columns)
+        columns = ["id", "strategy", "title", "batch", "accumulate", "seq", "status", "proved", "planned_device_bytes", "planned_pinned_bytes",
+                   "planned_host_bytes", "planned_disk_bytes", "peak_bytes", "process_peak_bytes", "tokens_per_second", "tokens_per_second_q20",
+                   "tokens_per_second_q80", "seconds", "seconds_q20", "seconds_q80", "loss", "gemm_share", "compute_share", "copies_share",
+                   "update_share", "why"]  # fmt: skip
+        rows = csv.DictWriter(file, columns, extrasaction="ignore")
         rows.writeheader()
         for p in points:
-            m = p.get("measured")
-            row = {key: p[key] for key in columns[:6]} | {"planned_device_bytes": p["planned"]["device"]}
-            if m:
-                row |= {"tokens_per_second": m["tokens_per_second"]["median"], "step_seconds": m["seconds"]["median"],
-                        "used_bytes": m["used_bytes"], "beyond_plan_bytes": m["beyond_plan_bytes"], "loss": m["loss"]}  # fmt: skip
+            row = dict(p) | {f"planned_{place}_bytes": size for place, size in p["planned"].items()}
+            row["proved"] = "yes" if p["proved"] else "no"
+            if "measured" in p:
+                m = p["measured"]
+                row |= {key: m[key] for key in ("process_peak_bytes", "loss", "gemm_share")}
+                row["peak_bytes"] = p["planned"]["device"] + m["beyond_plan_bytes"]
+                for key in ("tokens_per_second", "seconds"):
+                    row |= {key: m[key]["median"], f"{key}_q20": m[key]["q20"], f"{key}_q80": m[key]["q80"]}
+                row |= {f"{key}_share": share for key, share in m.get("waits", {}).items()}
             rows.writerow(row)
 
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <stdexcept>
@@ -43,12 +44,14 @@ TEST(Worker, RunsTasksInOrderAndEndsThemAll) {
 }
 
 TEST(Worker, AFailureIsHeardByWhoeverWaits) {
+  Flag go;
   Worker worker;
-  const Moment failed = worker.add([] {
-    nap();
+  const Moment failed = worker.add([&go] {
+    go.wait();
     throw std::runtime_error("a broken disk");
   });
   failed.check();  // nothing is known yet
+  go.raise();
   const Moment next = worker.add([] {});
   EXPECT_THROW(failed.wait(), std::runtime_error);
   EXPECT_THROW(failed.check(), std::runtime_error);
@@ -139,19 +142,45 @@ TEST(Moment, OfSeveralIsThatOfTheLast) {
   EXPECT_THROW(failed.check(), std::runtime_error);
 }
 
+// Tells a task that somebody waits by now.
+class Waiting final : public Observer {
+ public:
+  explicit Waiting(Observer& inner) : inner_(inner) {}
+  void enter(const Context& ctx, std::string_view name, int64_t index) override {
+    inner_.enter(ctx, name, index);
+    waits_ = true;
+    waits_.notify_all();
+  }
+  void leave(const Context& ctx) noexcept override { inner_.leave(ctx); }
+  // A task that then takes its time.
+  std::function<void()> nap_from_then_on() {
+    waits_ = false;
+    return [this] {
+      waits_.wait(false);
+      nap();
+    };
+  }
+
+ private:
+  Observer& inner_;
+  std::atomic<bool> waits_ = false;
+};
+
 TEST(WaitClock, TellsWhatWasWaitedFor) {
-  Worker worker;
   WaitClock clock;
-  const Context ctx{.observer = &clock};
-  worker.add(nap).hold(ctx);
-  Moment::all({worker.add(nap), worker.add(nap)}).hold(ctx, kWaitForUpdates);
+  Waiting waiting(clock);
+  Worker worker;
+  const Context ctx{.observer = &waiting};
+  worker.add(waiting.nap_from_then_on()).hold(ctx);
+  const auto task = waiting.nap_from_then_on();
+  Moment::all({worker.add(task), worker.add(task)}).hold(ctx, kWaitForUpdates);
   {
     const Scope other(ctx, "layers");
     worker.add([] {}).wait();
   }
   Waits waits = clock.seconds(clock.take());
-  EXPECT_GE(waits.copies, 0.015);
-  EXPECT_GE(waits.updates, 0.035);
+  EXPECT_GE(waits.copies, 0.02);
+  EXPECT_GE(waits.updates, 0.04);
   Moment().hold(ctx);
   waits = clock.seconds(clock.take());
   EXPECT_EQ(waits.copies + waits.updates, 0);

@@ -7,6 +7,7 @@
 #include "tigon/storage/files.hpp"
 #include "train/room.hpp"
 #include "train/small_model.hpp"
+#include "train/system_calls.hpp"
 
 namespace tigon::test {
 namespace {
@@ -21,7 +22,7 @@ struct Outcome {
 Outcome run(const ModelConfig& model, TrainConfig train, int64_t steps = 4) {
   train.evaluates = true;
   train.precision.loss_scale.window = 2;
-  const TemporaryFolder folder;
+  const TemporaryFolder folder(folder_in_memory());
   Trainer trainer(model, train);
   trainer.initialize();
   Outcome outcome;
@@ -163,6 +164,19 @@ TEST(Residency, ALargeVocabularyThatIsNeverWholeHasTheSameBits) {
     for (const MemoryPlan::PeakRow& row : trainer.plan().alive_at_peak())
       EXPECT_LT(row.bytes, model.vocab * model.hidden * 2) << row.name << " is as large as the vocabulary";
   }
+}
+
+// So many tokens that the budget alone would make other panels of a resident head.
+TEST(Residency, ManyTokensMeetTheSamePanels) {
+  ModelConfig model = small_model();
+  model.vocab = 2047;
+  model.layers = 1;
+  TrainConfig train = small_run();
+  train.batch = 912;  // × 9 tokens × 1024 classes are more than 32 MiB of logits
+  train.memory.chunk = {.tokens = train.tokens(), .lean = true};
+  const Outcome resident = run(model, train, 2);
+  train.memory.homes = homes_from_string("all");
+  expect_same(run(model, train, 2), resident, "all");
 }
 
 TEST(Residency, WithoutClippingPartsAreUpdatedDuringBackward) {
@@ -318,6 +332,40 @@ TEST(Residency, WhatLeavesTheDeviceIsNotInItsPlan) {
 TEST(Residency, AHostWithTooLittleMemorySaysSo) {
   check_host_memory(1);
   expect_error([] { check_host_memory(int64_t{1} << 50); }, ErrorCode::out_of_memory, "to spare");
+}
+
+// Whichever it is: an error, and nobody waits for what the thread would have done.
+TEST(Residency, AThreadThatCannotBeHadIsAnError) {
+  TrainConfig train = small_run();
+  train.memory.homes = homes_from_string("all,checkpoints=nvme");
+  train.memory.updater = Updater::both;
+  train.memory.chunk.lean = true;
+  int refused = 0;
+  for (int64_t n = 1;; ++n) {
+    refuse_thread(n);
+    std::string said;
+    try {
+      Trainer trainer(small_model(), train);
+      trainer.initialize();
+      try {
+        for (int64_t step = 0; step < 2; ++step) {
+          trainer.submit(small_batch(small_model(), train, step));
+          (void)trainer.collect();
+        }
+      } catch (const Error& error) {
+        said = error.what();
+        trainer.finish();
+        EXPECT_THROW((void)trainer.evaluate(small_batch(small_model(), train, 0)[0]), Error);
+      }
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    if (!thread_refused()) break;
+    EXPECT_NE(said.find("cannot be started"), std::string::npos) << n << ": " << said;
+    ++refused;
+  }
+  refuse_thread(0);
+  EXPECT_GE(refused, 7);  // the disk's, three lanes, the vocabulary's, the host's and the device's update
 }
 
 TEST(Residency, HomesAreReadAsTheyAreWritten) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <string>
 
@@ -56,11 +58,17 @@ inline std::vector<TokenBatch> small_batch(const ModelConfig& model, const Train
   return micros;
 }
 
+// For what hundreds of runs write: a checkpoint waits until it is on the disk.
+inline std::filesystem::path folder_in_memory() {
+  const std::filesystem::path shared = "/dev/shm";
+  return access(shared.c_str(), W_OK) == 0 ? shared : std::filesystem::temp_directory_path();
+}
+
 // A folder of its own, removed at the end.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tigon-test-XXXXXX").string();
+  explicit TemporaryFolder(const std::filesystem::path& where = std::filesystem::temp_directory_path()) {
+    std::string pattern = (where / "tigon-test-XXXXXX").string();
     path_ = mkdtemp(pattern.data());
   }
   ~TemporaryFolder() {

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-// The calls by which this program reads and changes files, in a test's hands: system_calls.cpp stands before libc's.
+// The calls by which this program reads and changes files and starts threads, in a test's hands: system_calls.cpp
+// stands before libc's.
 namespace tigon::test {
 
 // The n-th read of a file from now on fails as a broken disk's does; 0: none does.
@@ -16,5 +17,10 @@ constexpr int kEnded = 99;  // its exit code then
 
 // Renames that exchange two names fail, as on file systems that do not know them.
 void refuse_exchange(bool refuse);
+
+// The n-th thread from now on cannot be started; 0: each can.
+void refuse_thread(int64_t n);
+// Whether that thread was asked for.
+bool thread_refused();
 
 }  // namespace tigon::test

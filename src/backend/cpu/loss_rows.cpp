@@ -180,9 +180,14 @@ void LossBatch::add_columns(int64_t token, const LogitRow& columns, RowSums& sum
     sums = found;
     return;
   }
-  const double shift = std::max(static_cast<double>(sums.shift), static_cast<double>(found.shift));
+  // Columns that are all −inf have no scale: their shift, 0, may be far from that of the others.
+  const auto empty = [](const RowSums& part) { return part.sum == 0; };
+  const double shift = static_cast<double>(empty(sums)    ? found.shift
+                                           : empty(found) ? sums.shift
+                                                          : std::max(sums.shift, found.shift));
   const auto moved = [&](const RowSums& part) { return static_cast<double>(part.shift) - shift; };
-  sums.sum = sums.sum * std::exp(moved(sums)) + found.sum * std::exp(moved(found));
+  const auto rescaled = [&](const RowSums& part) { return empty(part) ? 0.0 : part.sum * std::exp(moved(part)); };
+  sums.sum = rescaled(sums) + rescaled(found);
   sums.weighted_sum += moved(sums) * sums.weights + found.weighted_sum + moved(found) * found.weights;
   sums.shift = static_cast<float>(shift);
   sums.weights += found.weights;

@@ -9,7 +9,7 @@ const strategyPlace = (name) => strategies.findIndex((s) => s.name === name);
 const isDone = (point) => point.status === 'done';
 const isOut = (point) => point.status === 'out of memory';
 // Of the device: what the plan took, and what was measured beyond it.
-const peakBytes = (point) => point.measured.used_bytes + (point.measured.beyond_plan_bytes ?? 0);
+const peakBytes = (point) => point.planned.device + (point.measured.beyond_plan_bytes ?? 0);
 const rate = (point) => point.measured.tokens_per_second;
 const batchOf = (point) => point.batch * (point.accumulate || 1);
 const batchText = (point) => ((point.accumulate || 1) > 1 ? `${point.batch} × ${point.accumulate}` : `${point.batch}`);

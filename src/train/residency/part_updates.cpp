@@ -22,9 +22,10 @@ void PartUpdates::part(const Context& compute, int part, const Moment& gradient,
                                                    .host_scale = clip.present() ? residents_.host_clip.view : Tensor{},
                                                    .args = args,
                                                    .watch = beside(compute)});
-  updated_[static_cast<size_t>(part)] = job->done();
   if (device_) device_->help(job);
   if (host_) host_->help(job);
+  // Not before: where one of them finds no thread, nobody would ever end what others wait for.
+  updated_[static_cast<size_t>(part)] = job->done();
 }
 
 void PartUpdates::check() const {

@@ -99,7 +99,7 @@ StreamedVocabulary::Rows StreamedVocabulary::embedding(const Context& ctx, const
   // Tokens that do not occur have no gradient. A head that is the embedding writes all of it.
   if (!tied_ && !cleared_ && !ctx.measuring()) {
     const Tensor gradient = embedding.gradient;
-    rows_home_ = worker().add([gradient, after = updated(parameters_.embedding_part())] {
+    rows_home_ = worker().add([gradient, after = Moment::all({updated(parameters_.embedding_part()), norm_read_})] {
       after.wait();
       std::memset(gradient.data, 0, static_cast<size_t>(gradient.bytes()));
     });
@@ -190,6 +190,7 @@ void StreamedVocabulary::norm(const Context& ctx, int parameter, const Tensor& p
     ops::global_norm(ctx, {.tensors = {&now, 1}, .pieces = pieces.slice(0, piece, piece + count)});
     piece += count;
   }
+  if (!ctx.measuring()) norm_read_ = Moment::of(ctx);
 }
 
 }  // namespace tigon

@@ -95,7 +95,8 @@ class StreamedVocabulary final : public ops::WeightPanels {
   Moment rows_home_, panels_home_;
   Moment sums_home_;  // the panels of earlier micro-batches
   bool adds_ = false;
-  Moment passed_;  // the pinned rows are free
+  Moment passed_;     // the pinned rows are free
+  Moment norm_read_;  // gradients at home are not read for their norm any more
   Window weights_, sums_;
   OwnedTensor dweight_;
   InFlight leaving_;

@@ -1,6 +1,18 @@
 #include "train/residency/worker.hpp"
 
+#include <system_error>
+
+#include "tigon/core/error.hpp"
+
 namespace tigon {
+
+Worker::Worker() try : thread_([this] { run(); }) {
+} catch (const std::system_error& error) {
+  throw Error(ErrorCode::out_of_memory,
+              {.where = "--offload",
+               .what = std::string("a thread beside the step cannot be started: ") + error.code().message(),
+               .fix = "Raise the limit of processes (ulimit -u, or the container's), or end others."});
+}
 
 Worker::~Worker() {
   {

@@ -13,7 +13,7 @@ namespace tigon {
 // A thread of the host that runs one task after the other. Its end waits for all of them.
 class Worker {
  public:
-  Worker() : thread_([this] { run(); }) {}
+  Worker();
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
