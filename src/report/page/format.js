@@ -48,11 +48,9 @@ function formatShare(value) {
 
 // The ticks of an axis from 0 to so many bytes: a power of two apart.
 function bytesAxis(most) {
-  const unit = unitOf(most), size = 1024 ** unit;
-  const step = 2 ** Math.round(Math.log2(Math.max(most, 1) / size / 4.5));
   return {
-    stepSize: step * size,
-    format: (bytes) => (bytes === 0 ? '0' : `${+(bytes / size).toFixed(2)} ${UNITS[unit]}`),
+    stepSize: 2 ** Math.round(Math.log2(Math.max(most, 8) / 4.5)),
+    format: (bytes) => (bytes === 0 ? '0' : `${+(bytes / 1024 ** unitOf(bytes)).toFixed(2)} ${UNITS[unitOf(bytes)]}`),
   };
 }
 

@@ -188,5 +188,5 @@ function slopeWords(kind, {rows, sizes}) {
   if (costs.length === 0) return [''];
   const what = kind.key === 'batch' ? 'One more sequence in the batch' : 'A thousand more tokens in a sequence';
   const factor = kind.key === 'batch' ? 1 : 1000;
-  return [`${what} takes ${costs.map((c) => `${formatBytes(Math.max(0, c.bytes * factor))} (${c.title})`).join(', ')}.`];
+  return [`${what} takes ${costs.map((c) => `${c.bytes > 0 ? formatBytes(c.bytes * factor) : 'nothing'} (${c.title})`).join(', ')}.`];
 }
