@@ -90,10 +90,9 @@ int main(int argc, char** argv) {
   } catch (const tigon::Error& error) {
     return say(error, exit_code(error.code()));
   } catch (const std::bad_alloc&) {
-    const tigon::Error error(tigon::ErrorCode::out_of_memory,
-                             {.where = "memory",
-                              .what = "the system refused some beside what is planned",
-                              .fix = "Use a smaller shape, or free memory."});
+    const tigon::Error error(tigon::ErrorCode::out_of_memory, {.where = "memory",
+                                                               .what = "the system refused some beside what is planned",
+                                                               .fix = "Use a smaller shape, or free memory."});
     return say(error, exit_code(error.code()));
   } catch (const std::exception& error) {
     return say(error, 1);

@@ -60,9 +60,8 @@ Study asked(const Flags& flags) {
                                               .fix = "tigon study --preset cpu is a good beginning."});
   }
   const std::string where = flags.preset.empty() ? flags.file : "preset " + flags.preset;
-  Study study = flags.preset.empty()
-                    ? study_from_toml(read_text_file(flags.file, int64_t{1} << 20), where)
-                    : study_from_toml(study_preset_text(flags.preset), where);
+  Study study = flags.preset.empty() ? study_from_toml(read_text_file(flags.file, int64_t{1} << 20), where)
+                                     : study_from_toml(study_preset_text(flags.preset), where);
   if (study.name.empty()) study.name = std::filesystem::path(flags.file).stem().string();
   if (study.title.empty()) study.title = study.name;
   if (!flags.model.empty()) study.model = flags.model;
@@ -172,9 +171,8 @@ int run(const Flags& flags, const std::string& command) {
     return 0;
   }
   const std::vector<StudyPoint> points = study_points(study);
-  StudyOptions options{.folder = flags.output.empty() ? "study-" + study.name : flags.output,
-                       .command = command,
-                       .prove = flags.prove};
+  StudyOptions options{
+      .folder = flags.output.empty() ? "study-" + study.name : flags.output, .command = command, .prove = flags.prove};
   options.plan = planned;
   TrainConfig train;
   if (!points.empty()) train = train_flags(point_words(study, points.front())).model.train;
@@ -200,7 +198,8 @@ int run(const Flags& flags, const std::string& command) {
 }  // namespace
 
 void add_study(CLI::App& app, std::vector<std::string> words, int& exit_code) {
-  CLI::App* study = app.add_subcommand("study", "Run strategies side by side, and keep what each needs and how fast it is");
+  CLI::App* study =
+      app.add_subcommand("study", "Run strategies side by side, and keep what each needs and how fast it is");
   const auto flags = std::make_shared<Flags>();
   std::string presets;
   for (const std::string& name : study_preset_names()) presets += (presets.empty() ? "" : ", ") + name;
@@ -209,14 +208,18 @@ void add_study(CLI::App& app, std::vector<std::string> words, int& exit_code) {
       ->type_name("FILE");
   study->add_option("--preset", flags->preset, "A study that is there already: " + presets)->type_name("NAME");
   study->add_option("--show", flags->show, "Print a preset as TOML")->type_name("NAME");
-  study->add_option("--output", flags->output, "Where everything goes, and where an interrupted study goes on (default study-NAME)")
+  study
+      ->add_option("--output", flags->output,
+                   "Where everything goes, and where an interrupted study goes on (default study-NAME)")
       ->type_name("FOLDER");
   study->add_flag("--dry-run", flags->dry, "Only say what each point would need");
   study->add_flag("--prove", flags->prove, "Also run the points that by their plans have no room");
   study->option_defaults()->group("Instead of what the study says");
   study->add_option("--model", flags->model, "The model of all points")->type_name("MODEL");
   study->add_option("--device", flags->device, "cpu, cuda or cuda:N")->type_name("DEVICE");
-  study->add_option("--strategies", flags->strategies, "Some of the study's, separated by commas")->delimiter(',')->type_name("NAMES");
+  study->add_option("--strategies", flags->strategies, "Some of the study's, separated by commas")
+      ->delimiter(',')
+      ->type_name("NAMES");
   study->add_option("--batches", flags->batches, "Sequences per micro-batch, separated by commas")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
@@ -229,7 +232,8 @@ void add_study(CLI::App& app, std::vector<std::string> words, int& exit_code) {
   study->add_option("--warmup", flags->warmup, "Steps before them")->check(CLI::Range(1, 1000));
   study->add_option("--cap", flags->cap, "Of the device's memory, as if it had no more: 24GiB; none for all of it")
       ->type_name("SIZE");
-  study->add_option("--flags", flags->flags, "More flags of tigon train, for all points, in quotation marks")->type_name("FLAGS");
+  study->add_option("--flags", flags->flags, "More flags of tigon train, for all points, in quotation marks")
+      ->type_name("FLAGS");
   study->footer(
       "\nEach point is a tigon train in a process of its own, with random tokens: some steps to warm up, some that are "
       "measured\n(medians, 20 and 80 % quantiles), one that is recorded. Running out of memory is a result. The same "

@@ -74,7 +74,8 @@ int run(const TrainFlags& flags) {
   if (result.tokens_per_second > 0) show(", {:.0f} tokens/s", result.tokens_per_second);
   show("\n");
   show("{} planned, {} used", human_bytes(result.planned_bytes), human_bytes(result.used_bytes));
-  if (const int64_t held = result.process_peak_bytes; held > 0) show("; the process held {} at most", human_bytes(held));
+  if (const int64_t held = result.process_peak_bytes; held > 0)
+    show("; the process held {} at most", human_bytes(held));
   show("\n");
   if (const Traffic& t = result.traffic; result.trained > 0 && t.up_bytes + t.down_bytes > 0) {
     show("a step moved {} to the device and {} back", human_bytes(t.up_bytes / result.trained),

@@ -176,9 +176,10 @@ void TrainFlags::add_results(CLI::App& command) {
                   "The device's memory over a step, as a pickle that pytorch.org/memory_viz opens")
       ->type_name("FILE.pickle");
   command
-      .add_option("--record", run_.record,
-                  "Both of them, and what the report of a study is drawn from, as memory.pickle, trace.pt.trace.json.gz, "
-                  "memory.json and times.json")
+      .add_option(
+          "--record", run_.record,
+          "Both of them, and what the report of a study is drawn from, as memory.pickle, trace.pt.trace.json.gz, "
+          "memory.json and times.json")
       ->type_name("FOLDER");
   add_word(command, "--trace-steps", "Which steps of this run these two are of; the snapshot takes the first", "2-4",
            [this](const std::string& text) { std::tie(run_.trace_first, run_.trace_last) = chosen_steps(text); })
@@ -188,10 +189,11 @@ void TrainFlags::add_results(CLI::App& command) {
   command.add_option("--print-every", print_every, "Steps between printed lines")
       ->check(CLI::Range(int64_t{1}, kMost))
       ->capture_default_str();
-  add_word(command, "--cap",
-           "Run as if the device had no more memory than this (24GiB), to see what fits: a process that needs more ends "
-           "with exit code 3",
-           "", [this](const std::string& text) { cap_bytes = bytes_from_string(text); })
+  add_word(
+      command, "--cap",
+      "Run as if the device had no more memory than this (24GiB), to see what fits: a process that needs more ends "
+      "with exit code 3",
+      "", [this](const std::string& text) { cap_bytes = bytes_from_string(text); })
       ->type_name("SIZE");
   command.add_flag(
       "--gemm-ceiling,!--no-gemm-ceiling", ceiling,

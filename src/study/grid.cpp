@@ -20,7 +20,8 @@ constexpr int64_t kMostPoints = 10000;
 // A name is a part of file names and of tables.
 bool is_name(const std::string& name) {
   return !name.empty() && name.size() <= 64 && name[0] != '-' &&
-         name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == std::string::npos;
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+             std::string::npos;
 }
 
 void check(const Study& study) {
@@ -77,7 +78,8 @@ std::vector<std::string> point_words(const Study& study, const StudyPoint& point
   for (const Strategy& strategy : study.strategies) {
     if (strategy.name == point.strategy) add(strategy.flags, "flags of " + strategy.name);
   }
-  for (const auto& [flag, value] : {std::pair{"--batch", point.batch}, {"--seq", point.seq}, {"--accumulate", point.accumulate}}) {
+  for (const auto& [flag, value] :
+       {std::pair{"--batch", point.batch}, {"--seq", point.seq}, {"--accumulate", point.accumulate}}) {
     words.emplace_back(flag);
     words.push_back(std::to_string(value));
   }

@@ -14,7 +14,8 @@ struct Preset {
   const char* text;
 };
 
-constexpr const char* kCpu = R"toml(# What fused kernels, recomputation and offload do to time and memory, on a CPU in a few minutes.
+constexpr const char* kCpu =
+    R"toml(# What fused kernels, recomputation and offload do to time and memory, on a CPU in a few minutes.
 name = "cpu"
 title = "A small Llama on a CPU"
 model = "llama-25m"
@@ -50,7 +51,8 @@ batches = [1]
 seqs = [512, 1024]
 )toml";
 
-constexpr const char* kSingleGpu = R"toml(# Everything on one GPU of 24 GiB: the largest batch and the longest sequence with and without fused kernels.
+constexpr const char* kSingleGpu =
+    R"toml(# Everything on one GPU of 24 GiB: the largest batch and the longest sequence with and without fused kernels.
 name = "single-gpu"
 title = "Llama-3.2-1B on one GPU within 24 GiB"
 model = "llama-3.2-1b"
@@ -80,7 +82,8 @@ batches = [4]
 seqs = [512, 2048, 4096, 8192, 16384, 24576]
 )toml";
 
-constexpr const char* kOffload = R"toml(# Weights, gradients, states and layer inputs on the host, within 24 GiB of the GPU.
+constexpr const char* kOffload =
+    R"toml(# Weights, gradients, states and layer inputs on the host, within 24 GiB of the GPU.
 name = "offload"
 title = "Llama-3.2-1B with everything offloaded within 24 GiB"
 model = "llama-3.2-1b"

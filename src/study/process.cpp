@@ -42,7 +42,8 @@ Ended run_program(const std::filesystem::path& program, const std::vector<std::s
                   const std::filesystem::path& output, const std::atomic<bool>& stop) {
   FileActions actions;
   (void)posix_spawn_file_actions_addopen(actions.get(), STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  (void)posix_spawn_file_actions_addopen(actions.get(), STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  (void)posix_spawn_file_actions_addopen(actions.get(), STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                         0644);
   (void)posix_spawn_file_actions_adddup2(actions.get(), STDOUT_FILENO, STDERR_FILENO);
   std::vector<std::string> all = {program.string()};
   all.insert(all.end(), words.begin(), words.end());

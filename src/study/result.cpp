@@ -245,7 +245,8 @@ std::optional<PointResult> kept_result(const fs::path& file, const StudyPoint& p
 
 std::string results_csv(const Study& study, const std::vector<PointResult>& results) {
   std::string text =
-      "id,strategy,title,batch,accumulate,seq,status,proved,planned_device_bytes,planned_pinned_bytes,planned_host_bytes,"
+      "id,strategy,title,batch,accumulate,seq,status,proved,planned_device_bytes,planned_pinned_bytes,planned_host_"
+      "bytes,"
       "planned_disk_bytes,peak_bytes,process_peak_bytes,tokens_per_second,tokens_per_second_q20,tokens_per_second_q80,"
       "seconds,seconds_q20,seconds_q80,loss,gemm_share,compute_share,copies_share,update_share,why\n";
   for (const PointResult& r : results) {

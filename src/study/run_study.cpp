@@ -165,8 +165,8 @@ class Runner {
       results_.push_back(std::move(kept));
     }
     if (outcome_.kept > 0) {
-      observer_.on_message(fmt::format("{} of {} points are in {} already", outcome_.kept, points_.size(),
-                                       options_.folder.string()));
+      observer_.on_message(
+          fmt::format("{} of {} points are in {} already", outcome_.kept, points_.size(), options_.folder.string()));
     }
   }
 
@@ -181,7 +181,8 @@ class Runner {
     const int64_t over = study_.cap_bytes > 0 ? result.planned.device - study_.cap_bytes : 0;
     if (over > 0 && !options_.prove) {
       result.status = PointStatus::out_of_memory;
-      result.why = fmt::format("its plan is {}, {} more than the cap", human_bytes(result.planned.device), human_bytes(over));
+      result.why =
+          fmt::format("its plan is {}, {} more than the cap", human_bytes(result.planned.device), human_bytes(over));
     } else {
       say_begin(p);
       const Clock::time_point begin = Clock::now();
@@ -265,6 +266,12 @@ class Runner {
     write_text_file(options_.folder / "results.json", results_json(study_, list).dump());
   }
 
+  // What a point takes beside its plan; on a CPU the program with its libraries.
+  int64_t beyond_plan(const PointResult& r) const {
+    if (options_.device.kind != DeviceKind::cpu) return r.beyond_plan_bytes;
+    return std::max<int64_t>(0, r.process_peak_bytes - r.planned.device - r.planned.pinned - r.planned.host);
+  }
+
   void count() {
     int64_t smallest = 0, beyond = 0;
     for (const std::optional<PointResult>& r : results_) {
@@ -272,7 +279,7 @@ class Runner {
       outcome_.done += r->status == PointStatus::done ? 1 : 0;
       outcome_.out_of_memory += r->status == PointStatus::out_of_memory ? 1 : 0;
       outcome_.failed += r->status == PointStatus::failed ? 1 : 0;
-      beyond = std::max(beyond, r->beyond_plan_bytes);
+      if (r->status == PointStatus::done) beyond = std::max(beyond, beyond_plan(*r));
       smallest = smallest == 0 ? r->planned.device : std::min(smallest, r->planned.device);
     }
     if (outcome_.done == 0 && outcome_.out_of_memory > 0) outcome_.smallest_cap = smallest + beyond;

@@ -21,20 +21,34 @@ class Reader {
     Sweep plain;  // batches and sequences at the top
     for (const auto& [key, node] : root) {
       const std::string_view k = key.str();
-      if (k == "name") s.name = text(k, node);
-      else if (k == "title") s.title = text(k, node);
-      else if (k == "model") s.model = text(k, node);
-      else if (k == "flags") s.flags = text(k, node);
-      else if (k == "cap") s.cap_bytes = size(k, node);
-      else if (k == "warmup") s.warmup = number(k, node, 1, 1000);
-      else if (k == "steps") s.steps = number(k, node, 1, 100000);
-      else if (k == "kernels") s.kernels = text(k, node);
-      else if (k == "batches") plain.batches = numbers(k, node);
-      else if (k == "seqs") plain.seqs = numbers(k, node);
-      else if (k == "strategy") for_tables(k, node, [&](const toml::table& t) { s.strategies.push_back(strategy(t)); });
-      else if (k == "sweep") for_tables(k, node, [&](const toml::table& t) { s.sweeps.push_back(sweep(t)); });
-      else refuse(node, fmt::format("'{}' is not known", k), "name, title, model, flags, cap, warmup, steps, kernels, "
-                  "batches, seqs, [[strategy]] or [[sweep]]");
+      if (k == "name")
+        s.name = text(k, node);
+      else if (k == "title")
+        s.title = text(k, node);
+      else if (k == "model")
+        s.model = text(k, node);
+      else if (k == "flags")
+        s.flags = text(k, node);
+      else if (k == "cap")
+        s.cap_bytes = size(k, node);
+      else if (k == "warmup")
+        s.warmup = number(k, node, 1, 1000);
+      else if (k == "steps")
+        s.steps = number(k, node, 1, 100000);
+      else if (k == "kernels")
+        s.kernels = text(k, node);
+      else if (k == "batches")
+        plain.batches = numbers(k, node);
+      else if (k == "seqs")
+        plain.seqs = numbers(k, node);
+      else if (k == "strategy")
+        for_tables(k, node, [&](const toml::table& t) { s.strategies.push_back(strategy(t)); });
+      else if (k == "sweep")
+        for_tables(k, node, [&](const toml::table& t) { s.sweeps.push_back(sweep(t)); });
+      else
+        refuse(node, fmt::format("'{}' is not known", k),
+               "name, title, model, flags, cap, warmup, steps, kernels, "
+               "batches, seqs, [[strategy]] or [[sweep]]");
     }
     if (!plain.batches.empty() || !plain.seqs.empty()) s.sweeps.insert(s.sweeps.begin(), std::move(plain));
     return s;
@@ -45,10 +59,14 @@ class Reader {
     Strategy s;
     for (const auto& [key, node] : table) {
       const std::string_view k = key.str();
-      if (k == "name") s.name = text(k, node);
-      else if (k == "title") s.title = text(k, node);
-      else if (k == "flags") s.flags = text(k, node);
-      else refuse(node, fmt::format("a strategy has no '{}'", k), "name, title or flags");
+      if (k == "name")
+        s.name = text(k, node);
+      else if (k == "title")
+        s.title = text(k, node);
+      else if (k == "flags")
+        s.flags = text(k, node);
+      else
+        refuse(node, fmt::format("a strategy has no '{}'", k), "name, title or flags");
     }
     if (s.title.empty()) s.title = s.name;
     return s;
@@ -58,11 +76,16 @@ class Reader {
     Sweep s;
     for (const auto& [key, node] : table) {
       const std::string_view k = key.str();
-      if (k == "batches") s.batches = numbers(k, node);
-      else if (k == "seqs") s.seqs = numbers(k, node);
-      else if (k == "accumulate") s.accumulate = number(k, node, 1, kMostMicroBatches);
-      else if (k == "strategies") s.strategies = texts(k, node);
-      else refuse(node, fmt::format("a sweep has no '{}'", k), "batches, seqs, accumulate or strategies");
+      if (k == "batches")
+        s.batches = numbers(k, node);
+      else if (k == "seqs")
+        s.seqs = numbers(k, node);
+      else if (k == "accumulate")
+        s.accumulate = number(k, node, 1, kMostMicroBatches);
+      else if (k == "strategies")
+        s.strategies = texts(k, node);
+      else
+        refuse(node, fmt::format("a sweep has no '{}'", k), "batches, seqs, accumulate or strategies");
     }
     return s;
   }
@@ -80,7 +103,8 @@ class Reader {
   int64_t number(std::string_view key, const toml::node& node, int64_t least, int64_t most) const {
     const auto* value = node.as_integer();
     if (value == nullptr || value->get() < least || value->get() > most)
-      refuse(node, fmt::format("'{}' is no such number", key), fmt::format("a whole number from {} to {}", least, most));
+      refuse(node, fmt::format("'{}' is no such number", key),
+             fmt::format("a whole number from {} to {}", least, most));
     return value->get();
   }
   int64_t size(std::string_view key, const toml::node& node) const {
@@ -99,7 +123,8 @@ class Reader {
     return items;
   }
   std::vector<int64_t> numbers(std::string_view key, const toml::node& node) const {
-    return list(key, node, [this](std::string_view k, const toml::node& n) { return number(k, n, 1, kLongestSequence); });
+    return list(key, node,
+                [this](std::string_view k, const toml::node& n) { return number(k, n, 1, kLongestSequence); });
   }
   std::vector<std::string> texts(std::string_view key, const toml::node& node) const {
     return list(key, node, [this](std::string_view k, const toml::node& n) { return text(k, n); });

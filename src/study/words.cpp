@@ -27,9 +27,8 @@ std::vector<std::string> words_of(std::string_view text, const std::string& wher
     }
   }
   if (quote != 0) {
-    throw Error(ErrorCode::invalid_argument, {.where = where,
-                                              .what = "a quotation mark has no partner",
-                                              .got = "'" + std::string(text) + "'"});
+    throw Error(ErrorCode::invalid_argument,
+                {.where = where, .what = "a quotation mark has no partner", .got = "'" + std::string(text) + "'"});
   }
   if (within) words.push_back(std::move(word));
   return words;

@@ -59,8 +59,8 @@ MemoryTimeline memory_timeline(const Recording& r) {
     const RecordedScope& scope = r.scopes[static_cast<size_t>(s)];
     if (r.name(scope.name) == kStepScope && scope.index == r.first_step) step = s;
   }
-  const int64_t begin = step < 0 ? (r.memory.empty() ? 0 : r.memory.front().time)
-                                 : r.scopes[static_cast<size_t>(step)].begin;
+  const int64_t begin =
+      step < 0 ? (r.memory.empty() ? 0 : r.memory.front().time) : r.scopes[static_cast<size_t>(step)].begin;
   for (const RecordedScope& scope : r.scopes) {
     if (step < 0 || scope.parent != step || scope.end < 0) continue;
     const std::string_view phase = phase_of_scope(r.name(scope.name));

@@ -52,7 +52,8 @@ bool runs_again(const TrainConfig& train, StageId stage) {
 }
 
 std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& train, int64_t parameters) {
-  const auto tokens = static_cast<double>(train.tokens() * train.accumulate), layers = static_cast<double>(model.layers);
+  const auto tokens = static_cast<double>(train.tokens() * train.accumulate),
+             layers = static_cast<double>(model.layers);
   const Precision& precision = train.precision;
   std::vector<StepWork> work;
   for (int s = 0; s < kStageCount; ++s) {
@@ -72,7 +73,8 @@ std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& tra
   work.push_back({"loss", "loss", 3 * product(model.hidden, model.vocab) * tokens, 0});
   work.push_back({"backward", "embed", 0, rows});
   const auto count = static_cast<double>(parameters);
-  const auto weight = static_cast<double>(size_of(precision.weight)), grad = static_cast<double>(size_of(precision.grad));
+  const auto weight = static_cast<double>(size_of(precision.weight)),
+             grad = static_cast<double>(size_of(precision.grad));
   const auto states = static_cast<double>(precision.bytes_per_parameter()) - weight - grad;
   // The weight is read where there is no wider copy of it.
   work.push_back({"update", "update", 0, count * (grad + 2 * states + (precision.master ? weight : 2 * weight))});

@@ -87,7 +87,9 @@ seqs = [16, 32]
 }
 
 TEST(StudyToml, RefusesSlipsWithTheirLine) {
-  const auto error = [](const char* text) { return error_of([&] { (void)study_points(study_from_toml(text, "my.toml")); }); };
+  const auto error = [](const char* text) {
+    return error_of([&] { (void)study_points(study_from_toml(text, "my.toml")); });
+  };
   expect_says(error("name = \"x\"\nbatch = [1]"), {"my.toml, line 2", "'batch' is not known", "batches"});
   expect_says(error("name = "), {"my.toml, line 1", "not TOML"});
   expect_says(error("name = 1"), {"'name' is no text"});
@@ -101,7 +103,8 @@ TEST(StudyToml, RefusesSlipsWithTheirLine) {
   expect_says(error("seqs=[1]\n[[strategy]]\nname='a'"), {"lacks batches"});
   expect_says(error("seqs=[1]\nbatches=[1]\n[[strategy]]\nname='../a'"), {"no name"});
   expect_says(error("seqs=[1]\nbatches=[1]\n[[strategy]]\nname='a'\n[[strategy]]\nname='a'"), {"two strategies"});
-  expect_says(error("[[strategy]]\nname='a'\n[[sweep]]\nbatches=[1]\nseqs=[1]\nstrategies=['b']"), {"b, which there is not"});
+  expect_says(error("[[strategy]]\nname='a'\n[[sweep]]\nbatches=[1]\nseqs=[1]\nstrategies=['b']"),
+              {"b, which there is not"});
 }
 
 TEST(StudyPresets, MakeSense) {
@@ -128,7 +131,8 @@ class StudyRun : public testing::Test {
   StudyRun() {
     std::ofstream script(folder_ / "program");
     script << R"(#!/bin/bash
-echo "$*" >> ")" << (folder_ / "runs").string() << R"("
+echo "$*" >> ")"
+           << (folder_ / "runs").string() << R"("
 if [ "$1" = bench ]; then echo '[]' > "$4"; exit 0; fi
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -267,7 +271,8 @@ TEST_F(StudyRun, DamagedResultsAreMeasuredAgain) {
   (void)run();
   const fs::path file = options_.folder / "points" / "s-b1-s8" / "point.json";
   const std::string whole = read_text_file(file, 1 << 20);
-  for (const std::string& damaged : {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string("{}")}) {
+  for (const std::string& damaged :
+       {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string("{}")}) {
     std::ofstream(file) << damaged;
     EXPECT_EQ(run().kept, 0);
   }

@@ -7,8 +7,8 @@
 #include "tigon/storage/files.hpp"
 #include "tigon/trace/step_times.hpp"
 #include "tigon/train/plan_timeline.hpp"
-#include "train/step_work.hpp"
 #include "train/small_model.hpp"
+#include "train/step_work.hpp"
 
 namespace tigon::test {
 namespace {

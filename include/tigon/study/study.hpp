@@ -108,7 +108,7 @@ class StudyObserver {
 struct StudyOptions {
   std::filesystem::path folder{};
   std::string command{};  // as it was given, to be kept with the results
-  bool prove = false;   // also run what by its plan has no room
+  bool prove = false;     // also run what by its plan has no room
   Rates rates{};
   Device device{};
   // What `tigon train` with these words would plan. Error where the words are no good.
