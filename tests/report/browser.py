@@ -78,8 +78,13 @@ class Page:
         self.session = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
+        )
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
         self.call("Page.navigate", url=path.resolve().as_uri())
         deadline = time.monotonic() + 120
         while self.value("document.readyState + location.protocol") != "completefile:":
@@ -97,14 +102,21 @@ class Page:
 
     def frames(self, count=3):
         """Lets the page draw."""
-        self.value(f"new Promise(done => {{ let n = {count}; const next = () => n-- ? requestAnimationFrame(next) : done(); next(); }})")
+        self.value(
+            f"new Promise(done => {{ let n = {count};"
+            "const next = () => n-- ? requestAnimationFrame(next) : done(); next(); })"
+        )
 
     def complaints(self):
         """Whatever the console, the page's errors or the network say."""
         self.value("1")
         mine = [e for e in self.browser.events if e.get("sessionId") == self.session]
         found = [e["params"] for e in mine if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
-        found += [e["params"] for e in mine if e["method"] == "Runtime.consoleAPICalled" and e["params"]["type"] in ("error", "warning", "assert")]
+        found += [
+            e["params"]
+            for e in mine
+            if e["method"] == "Runtime.consoleAPICalled" and e["params"]["type"] in ("error", "warning", "assert")
+        ]
         return found
 
     def requests(self):
@@ -115,7 +127,10 @@ class Page:
         clip = {}
         if whole:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            clip = {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}, "captureBeyondViewport": True}
+            clip = {
+                "clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1},
+                "captureBeyondViewport": True,
+            }
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", **clip)["data"]))
 
     def close(self):

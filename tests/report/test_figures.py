@@ -12,7 +12,15 @@ from study_fixture import make_study
 from tigon.study import figures
 from tigon.study.data import StudyError, read_study
 
-NAMES = ["batches-throughput", "batches-memory", "sequences-throughput", "sequences-memory", "memory-over-a-step", "ablation", "step-time"]
+NAMES = [
+    "batches-throughput",
+    "batches-memory",
+    "sequences-throughput",
+    "sequences-memory",
+    "memory-over-a-step",
+    "ablation",
+    "step-time",
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +48,12 @@ def test_bars_are_the_csv(drawn, whole, axis):
     rows = {k: row for k, row in rows_of(whole).items() if row[key] == fixed}
     done = {k: row for k, row in rows.items() if row["status"] == "done"}
     speed, memory = bars(drawn[f"{name}-throughput"]), bars(drawn[f"{name}-memory"])
-    assert {k: bar.get_height() for k, bar in speed.items()} == {k: float(row["tokens_per_second"]) for k, row in done.items()}
-    assert {k: bar.get_height() for k, bar in memory.items()} == {k: int(row["peak_bytes"] or row["planned_device_bytes"]) for k, row in rows.items()}
+    assert {k: bar.get_height() for k, bar in speed.items()} == {
+        k: float(row["tokens_per_second"]) for k, row in done.items()
+    }
+    assert {k: bar.get_height() for k, bar in memory.items()} == {
+        k: int(row["peak_bytes"] or row["planned_device_bytes"]) for k, row in rows.items()
+    }
     # Out of memory: a word and no bar; in memory striped.
     out = len(rows) - len(done)
     assert out > 0
@@ -53,12 +65,15 @@ def test_bars_are_the_csv(drawn, whole, axis):
 
 def test_memory_is_the_timelines(drawn, whole):
     axes = drawn["memory-over-a-step"].axes
-    assert [a.get_title(loc="left") for a in axes] == ["No fused kernels, batch 4 × 2048", "Fused kernels, batch 4 × 2048"]
+    assert [a.get_title(loc="left") for a in axes] == [
+        "No fused kernels, batch 4 × 2048",
+        "Fused kernels, batch 4 × 2048",
+    ]
     assert axes[0].get_ylim() == axes[1].get_ylim()
     for place, name in enumerate(("unfused-b4-s2048", "fused-b4-s2048")):
         memory = json.loads((whole / "points" / name / "memory.json").read_text())
         _, values = figures.levels(memory)
-        assert max(sum(at) for at in zip(*values.values())) == memory["peak_bytes"]
+        assert max(sum(at) for at in zip(*values.values(), strict=True)) == memory["peak_bytes"]
         top = max(path.vertices[:, 1].max() for stack in axes[place].collections for path in stack.get_paths())
         assert top == memory["peak_bytes"]
 
@@ -66,7 +81,9 @@ def test_memory_is_the_timelines(drawn, whole):
 def test_ablation_is_the_csv(drawn, whole):
     rows = {k: row for k, row in rows_of(whole).items() if row["batch"] == "4" and row["seq"] == "2048"}
     speed, memory = (bars(drawn["ablation"], axes) for axes in (0, 1))
-    assert {k: bar.get_width() for k, bar in speed.items()} == {k: float(row["tokens_per_second"]) for k, row in rows.items()}
+    assert {k: bar.get_width() for k, bar in speed.items()} == {
+        k: float(row["tokens_per_second"]) for k, row in rows.items()
+    }
     assert {k: bar.get_width() for k, bar in memory.items()} == {k: int(row["peak_bytes"]) for k, row in rows.items()}
 
 
@@ -89,7 +106,9 @@ def run(*arguments, code=None):
 def test_the_command(whole, tmp_path):
     said = run(whole, "--output", tmp_path / "figures")
     assert said.returncode == 0, said.stderr
-    assert {f.name for f in (tmp_path / "figures").iterdir()} == {f"{name}.{ending}" for name in NAMES for ending in ("png", "svg")}
+    assert {f.name for f in (tmp_path / "figures").iterdir()} == {
+        f"{name}.{ending}" for name in NAMES for ending in ("png", "svg")
+    }
     assert (tmp_path / "figures/ablation.png").read_bytes().startswith(b"\x89PNG")
     assert "</svg>" in (tmp_path / "figures/ablation.svg").read_text()
 
@@ -102,7 +121,9 @@ def test_partial_and_broken_folders(tmp_path):
     make_study(folder)
     shutil.rmtree(folder / "points/fused-b4-s2048")
     (folder / "points/unfused-b4-s2048/times.json").write_text("[1]")
-    (folder / "points/but-loss-b4-s2048/memory.json").write_text('{"format": "tigon-memory", "version": 1, "blocks": {}}')
+    (folder / "points/but-loss-b4-s2048/memory.json").write_text(
+        '{"format": "tigon-memory", "version": 1, "blocks": {}}'
+    )
     said = run(folder)
     assert said.returncode == 0, said.stderr
     assert len(re.findall(r"^note: .* is left out", said.stdout, re.M)) == 2

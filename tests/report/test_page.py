@@ -1,4 +1,4 @@
-"""The page of a study in a headless Chromium: nothing complains, nothing is fetched, and what is shown is what results.csv has."""
+"""The page of a study in a headless Chromium: nothing complains, nothing is fetched, and it shows what results.csv has."""
 
 import csv
 import json
@@ -17,8 +17,14 @@ TABLE = """
 
 # Each chart's datasets: labels, and values as they were given.
 CHARTS = """
-Object.fromEntries([...document.querySelectorAll('canvas[id]')].map(canvas => [canvas.id, Chart.getChart(canvas)]).filter(([, c]) => c).map(
-  ([id, chart]) => [id, {labels: chart.data.labels, sets: chart.data.datasets.map(d => ({label: d.label, data: d.data, marks: d.marks}))}]))"""
+Object.fromEntries([...document.querySelectorAll('canvas[id]')].map(canvas => [canvas.id, Chart.getChart(canvas)])
+  .filter(([, chart]) => chart).map(([id, {data}]) => [id, {labels: data.labels,
+    sets: data.datasets.map(({label, data, marks}) => ({label, data, marks}))}]))"""
+
+
+def heights(chart):
+    """Of a stack, at each place."""
+    return [sum(values) for values in zip(*([p["y"] for p in s["data"]] for s in chart["sets"]), strict=True)]
 
 
 @pytest.fixture
@@ -60,7 +66,9 @@ def test_the_table_has_the_values_of_the_csv(opened, whole):
             assert cells["tokens_per_second"]["text"] == f"{float(row['tokens_per_second']):,.0f}"
             assert float(cells["step_seconds"]["value"]) == float(row["seconds"])
             assert cells["peak_bytes"]["value"] == row["peak_bytes"]
-            assert float(re.match(r"[\d.]+", cells["peak_bytes"]["text"])[0]) == pytest.approx(int(row["peak_bytes"]) / 2**30, rel=0.01)
+            assert float(re.match(r"[\d.]+", cells["peak_bytes"]["text"])[0]) == pytest.approx(
+                int(row["peak_bytes"]) / 2**30, rel=0.01
+            )
             assert float(cells["loss"]["text"]) == pytest.approx(float(row["loss"]), abs=1e-4)
         else:
             assert cells["tokens_per_second"]["text"] == "out of memory"
@@ -84,7 +92,10 @@ def test_the_bars_have_the_values_of_the_csv(opened, whole, axis):
     seen = 0
     for row in swept:
         at = sizes.index(int(row[key]))
-        speed, memory = (next(s for s in charts[f"{axis}-{kind}"]["sets"] if s["label"] == strategies[row["strategy"]]) for kind in ("speed", "memory"))
+        speed, memory = (
+            next(s for s in charts[f"{axis}-{kind}"]["sets"] if s["label"] == strategies[row["strategy"]])
+            for kind in ("speed", "memory")
+        )
         if row["status"] == "done":
             assert speed["data"][at] == float(row["tokens_per_second"])
             assert memory["data"][at] == int(row["peak_bytes"])
@@ -107,7 +118,7 @@ def test_the_other_charts_have_the_values_of_the_files(opened, whole):
     assert right == "fused-b4-s2048"
     for name, side in ((left, "memory-left"), (right, "memory-right")):
         memory = json.loads((whole / "points" / name / "memory.json").read_text())
-        sums = [sum(values) for values in zip(*([p["y"] for p in s["data"]] for s in charts[side]["sets"]))]
+        sums = heights(charts[side])
         assert max(sums) == memory["peak_bytes"]
         assert charts[side]["sets"][0]["data"][-1]["x"] == max(phase["end"] for phase in memory["phases"])
     scales = page.value("['memory-left', 'memory-right'].map(id => Chart.getChart(id).scales.y.max)")
@@ -115,7 +126,9 @@ def test_the_other_charts_have_the_values_of_the_files(opened, whole):
 
     times = json.loads((whole / "points" / left / "times.json").read_text())
     assert sum(s["data"][0] for s in charts["step-time"]["sets"]) == pytest.approx(times["seconds"])
-    assert sum(s["data"][1] for s in charts["step-time"]["sets"]) == pytest.approx(sum(r.get("floor_seconds", 0) for r in times["rows"]))
+    assert sum(s["data"][1] for s in charts["step-time"]["sets"]) == pytest.approx(
+        sum(r.get("floor_seconds", 0) for r in times["rows"])
+    )
 
     rows = results(whole)
     waited = [row for row in rows.values() if row["copies_share"]]
@@ -130,7 +143,9 @@ def test_the_other_charts_have_the_values_of_the_files(opened, whole):
     kernels = json.loads((whole / "kernels.json").read_text())
     fused = [row["full_ms"] / row["floor_ms"] for row in kernels if row["provider"] == "tigon"]
     assert charts["kernel-time"]["sets"][1]["data"] == pytest.approx(fused)
-    assert charts["kernel-memory"]["sets"][0]["data"] == [row["peak_bytes"] for row in kernels if row["provider"] != "tigon"]
+    assert charts["kernel-memory"]["sets"][0]["data"] == [
+        row["peak_bytes"] for row in kernels if row["provider"] != "tigon"
+    ]
 
     batches = [row for row in rows.values() if row["seq"] == "1024" and row["strategy"] == "fused"]
     line = next(s for s in charts["scaling-speed"]["sets"] if s["label"] == "Fused kernels")
@@ -141,7 +156,9 @@ def test_hovering_tells_who_is_alive(opened, whole):
     page = opened(whole)
     memory = json.loads((whole / "points/unfused-b4-s2048/memory.json").read_text())
     b = memory["blocks"]
-    peak_time = next(birth for name, birth in zip(b["name"], b["birth"]) if memory["names"][name] == "dlogits")
+    peak_time = next(
+        birth for name, birth in zip(b["name"], b["birth"], strict=True) if memory["names"][name] == "dlogits"
+    )
     reading = "document.querySelector('#memory figure .reading').innerText"
     assert page.value(reading).startswith("21.4 GiB at the peak")
     spot = page.value(f"""(() => {{ const c = Chart.getChart('memory-left'), r = c.canvas.getBoundingClientRect();
@@ -198,7 +215,9 @@ def test_downloads(opened, whole, tmp_path):
         assert rows[row["strategy"], row["batch"]]["status"] == row["status"]
         assert rows[row["strategy"], row["batch"]]["tokens_per_second"] == row["tokens_per_second"]
     assert saved("batches-memory.png").read_bytes().startswith(b"\x89PNG")
-    page.value("[...document.querySelectorAll('#results button')].find(b => b.textContent == 'Download as CSV').click()")
+    page.value(
+        "[...document.querySelectorAll('#results button')].find(b => b.textContent == 'Download as CSV').click()"
+    )
     with open(saved("results.csv")) as file:
         assert [row["id"] for row in csv.DictReader(file)] == list(results(whole))
     quiet(page)
@@ -215,7 +234,9 @@ def test_every_width_and_colour(opened, whole, width, dark):
     page.value("document.getElementById('theme').click()")
     page.frames()
     assert page.value(paper) != before
-    assert page.value("Object.keys(Chart.instances).length") == page.value("document.querySelectorAll('canvas[id]').length")
+    assert page.value("Object.keys(Chart.instances).length") == page.value(
+        "document.querySelectorAll('canvas[id]').length"
+    )
     quiet(page)
 
 
@@ -225,7 +246,9 @@ def test_on_paper(opened, whole, tmp_path):
     assert len(paper) > 100_000
     assert page.value("document.documentElement.dataset.theme") == "dark"
     # All of it, also what the screen had not come to, is drawn.
-    assert page.value("Object.keys(Chart.instances).length") == page.value("document.querySelectorAll('canvas[id]').length")
+    assert page.value("Object.keys(Chart.instances).length") == page.value(
+        "document.querySelectorAll('canvas[id]').length"
+    )
     quiet(page)
 
 
@@ -240,7 +263,11 @@ def test_a_partial_folder_shows_the_rest(opened, whole, tmp_path):
     (folder / "points/fused-b4-s2048/times.json").unlink()
     page = opened(folder)
     notes = page.value("document.getElementById('notes').innerText")
-    for words in ("2 of 40 points are not there: fused-b16-s1024, offload-b1-s1024", "fused-b4-s1024/point.json is left out", "fused-b4-s2048/memory.json is left out"):
+    for words in (
+        "2 of 40 points are not there: fused-b16-s1024, offload-b1-s1024",
+        "fused-b4-s1024/point.json is left out",
+        "fused-b4-s2048/memory.json is left out",
+    ):
         assert words in notes
     rows = {row["id"]["value"]: row for row in page.value(TABLE)}
     assert len(rows) == 40
@@ -261,7 +288,7 @@ def test_next_to_nothing(opened, tmp_path):
     assert "4 of 4 points are not there" in page.value("document.getElementById('notes').innerText")
     assert len(page.value(TABLE)) == 4
     quiet(page)
-    make_study(folder, batches=(1,), seqs=(1024,), strategies=[("fused", "<b>Fused</b> & \"more\"", "")])
+    make_study(folder, batches=(1,), seqs=(1024,), strategies=[("fused", '<b>Fused</b> & "more"', "")])
     page = opened(folder)
     assert page.value("document.querySelector('#results-table tbody td').innerText") == '<b>Fused</b> & "more"'
     assert page.value(CHARTS).keys() >= {"memory-left", "step-time", "formulas"}
@@ -277,12 +304,12 @@ def test_many_blocks_stay_exact(opened, tmp_path):
     write(folder / "points/unfused-b4-s1024/memory.json", memory)
     page = opened(folder)
     chart = page.value(CHARTS)["memory-left"]
-    sums = [sum(values) for values in zip(*([p["y"] for p in s["data"]] for s in chart["sets"]))]
+    sums = heights(chart)
     assert max(sums) == memory["peak_bytes"]  # one event among 10^5
     assert len(sums) < 2000
     # Every column has the largest sum of its events.
     b, changes = memory["blocks"], []
-    for birth, death, size in zip(b["birth"], b["death"], b["bytes"]):
+    for birth, death, size in zip(b["birth"], b["death"], b["bytes"], strict=True):
         changes.append((birth, 1, size))
         if death >= 0:
             changes.append((death, 0, -size))
@@ -293,7 +320,7 @@ def test_many_blocks_stay_exact(opened, tmp_path):
         totals.append(alive)
     end = max(phase["end"] for phase in memory["phases"])
     columns, place, state = len(sums) - 1, 0, 0
-    for column in range(0, columns):
+    for column in range(columns):
         most = None
         while place < len(times) and times[place] <= end * column / columns:
             state = totals[place]
@@ -306,16 +333,35 @@ def test_many_blocks_stay_exact(opened, tmp_path):
         assert sums[column] == most, column
     assert {s["label"] for s in chart["sets"]} < set(CLASSES)
     # Told, not asserted: machines differ.
-    drawn = page.value("(() => { const from = performance.now(); for (let i = 0; i < 10; ++i) Chart.getChart('memory-left').draw(); return (performance.now() - from) / 10; })()")
-    read = page.value("""(() => { const canvas = document.getElementById('memory-left'), from = performance.now();
-        for (let i = 0; i < 20; ++i) canvas.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'})); return (performance.now() - from) / 20; })()""")
+    drawn, read = (
+        page.value(f"""(() => {{ const canvas = document.getElementById('memory-left'), from = performance.now();
+            for (let i = 0; i < 20; ++i) {what}; return (performance.now() - from) / 20; }})()""")
+        for what in (
+            "Chart.getChart(canvas).draw()",
+            "canvas.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'}))",
+        )
+    )
     print(f"{events} events: {drawn:.1f} ms to draw, {read:.1f} ms to read")
     quiet(page)
 
 
 def test_a_plan_before_any_run(tigon, browser, tmp_path):
     file = tmp_path / "plan.html"
-    said = tigon("plan", "--model", "llama-bytes-1m", "--batch", 4, "--seq", 128, "--recompute", "block", "--fit", "64MiB", "--html", file).stdout
+    said = tigon(
+        "plan",
+        "--model",
+        "llama-bytes-1m",
+        "--batch",
+        4,
+        "--seq",
+        128,
+        "--recompute",
+        "block",
+        "--fit",
+        "64MiB",
+        "--html",
+        file,
+    ).stdout
     assert f"The plan as a page is in {file}" in said
     total = int(re.search(r"^all .* (\d+)$", said, re.M)[1])
     page = browser.open(file, height=HIGH)
@@ -324,8 +370,10 @@ def test_a_plan_before_any_run(tigon, browser, tmp_path):
     rows = {row["id"]["value"]: row for row in page.value(TABLE)}
     assert int(rows["planned"]["planned_device_bytes"]["value"]) == total
     assert int(rows["unfused"]["planned_device_bytes"]["value"]) > total
-    sums = [sum(values) for values in zip(*([p["y"] for p in s["data"]] for s in charts["memory-right"]["sets"]))]
-    packing = int(page.value("document.querySelector('#class-table tr[data-id=planned] [data-column=packing]').dataset.value"))
+    sums = heights(charts["memory-right"])
+    packing = int(
+        page.value("document.querySelector('#class-table tr[data-id=planned] [data-column=packing]').dataset.value")
+    )
     assert max(sums) == total - packing
     quiet(page)
     page.close()
