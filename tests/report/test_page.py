@@ -295,6 +295,62 @@ def test_next_to_nothing(opened, tmp_path):
     quiet(page)
 
 
+def test_odd_numbers(opened, tmp_path):
+    """Files that are right and yet have nothing in them, or far too much."""
+    make_study(tmp_path, batches=(1, 2), seqs=(1024,))
+    points = tmp_path / "points"
+
+    def change(path, **values):
+        write(path, json.loads(path.read_text()) | values)
+
+    nothing = dict.fromkeys(("median", "q20", "q80"), 0)
+    for name, planned, measured in (
+        ("fused-b1-s1024", 0, {"seconds": nothing, "tokens_per_second": nothing, "used_bytes": 0}),
+        (
+            "fused-b2-s1024",
+            2**62,
+            {"seconds": nothing, "tokens_per_second": nothing | {"median": 1e300}, "used_bytes": 2**62},
+        ),
+    ):
+        change(
+            points / name / "point.json",
+            planned={"device": planned, "pinned": 0, "host": 0, "disk": 0},
+            measured=measured,
+            by_class={},
+            alive_at_peak=[],
+            batch=int(name[7]),
+        )
+    empty = timeline("fused", 1, 1)
+    for column in empty["blocks"].values():
+        column.clear()
+    write(points / "unfused-b1-s1024/memory.json", empty | {"peak_bytes": 0, "total_bytes": 0, "phases": []})
+    flat = {
+        "name": [0, 0],
+        "class": [5, 5],
+        "bytes": [0, 7],
+        "offset": [0, 0],
+        "birth": [0, 0],
+        "death": [0, 0],
+        "place": [0, 0],
+    }
+    write(
+        points / "fused-b1-s1024/memory.json", empty | {"blocks": flat, "phases": [], "names": ["x"], "unit": "events"}
+    )
+    change(points / "fused-b1-s1024/times.json", rows=[{"phase": "odd", "name": "x", "seconds": 0}], seconds=0)
+    change(points / "fused-b2-s1024/times.json", rows=[])
+    write(tmp_path / "kernels.json", [{"op": "x", "shape": "", "dtype": "", "provider": "else", "full_ms": 0}])
+    change(tmp_path / "study.json", cap_bytes=0, machine={}, rates={}, model={}, created="not a date")
+    page = opened(tmp_path)
+    assert "notes" in page.value("document.querySelector('aside[hidden]').id")
+    for canvas in ("memory-left", "memory-right"):
+        page.value(f"""(() => {{ const select = document.querySelectorAll('#memory select');
+            for (const choice of select) for (const option of choice.options) {{
+              choice.value = option.value; choice.dispatchEvent(new Event('change')); }}
+            document.getElementById('{canvas}').dispatchEvent(new KeyboardEvent('keydown', {{key: 'ArrowLeft'}})); }})()""")
+        page.frames()
+    quiet(page)
+
+
 def test_many_blocks_stay_exact(opened, tmp_path):
     folder = tmp_path / "many"
     make_study(folder, batches=(4,), seqs=(1024,))

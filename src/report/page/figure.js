@@ -53,8 +53,16 @@ function commonSettings(given) {
         legend: {display: false},
         tooltip: {
           backgroundColor: isDark() ? '#2a2e38' : '#20232b', titleColor: '#fff', bodyColor: '#eceef2', footerColor: '#eceef2',
-          footerFont: {weight: 'normal'}, padding: 10, boxPadding: 4, cornerRadius: 6, titleFont: {size: 13}, bodyFont: {size: 13},
+          footerFont: {weight: 'normal'}, padding: 10, boxPadding: 4, boxWidth: 10, boxHeight: 10, usePointStyle: true, cornerRadius: 6, titleFont: {size: 13}, bodyFont: {size: 13},
           ...plugins.tooltip,
+          callbacks: {
+            labelColor: ({dataset}) => {
+              const colour = dataset.colour ?? dataset.backgroundColor;
+              return {borderColor: colour, backgroundColor: colour};
+            },
+            labelPointStyle: () => ({pointStyle: 'rectRounded', rotation: 0}),
+            ...plugins.tooltip?.callbacks,
+          },
         },
       },
     },

@@ -54,6 +54,16 @@ function bytesAxis(most) {
   };
 }
 
+// Words on lines of at most so many letters, as far as words allow.
+function wrapped(text, most) {
+  const lines = [];
+  for (const word of text.split(' ')) {
+    if (lines.length && lines.at(-1).length + 1 + word.length <= most) lines[lines.length - 1] += ` ${word}`;
+    else lines.push(word);
+  }
+  return lines;
+}
+
 function csvText(rows) {
   const cell = (value) => {
     const text = value === null || value === undefined ? '' : String(value);

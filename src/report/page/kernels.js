@@ -15,7 +15,7 @@ function addKernels() {
   const forms = [['unfused', 'unfused', 0], ['fused', 'fused', 1]];
   const bars = (shown, value, words, options) => () => ({
     type: 'bar',
-    data: {labels: shown.map((group) => [group.op.replaceAll('_', ' '), narrow() ? group.dtype : `${group.shape} ${group.dtype}`]),
+    data: {labels: shown.map((group) => (narrow() ? [...wrapped(group.op.replaceAll('_', ' '), 14), group.dtype] : [group.op.replaceAll('_', ' '), `${group.shape} ${group.dtype}`])),
       datasets: forms.map(([form, label, place]) => ({label, data: shown.map((group) => (group[form] ? value(group, group[form]) : null)), words: shown.map((group) => (group[form] ? words(value(group, group[form])) : null)), backgroundColor: colourOfStrategy(place), borderRadius: 2, barPercentage: 0.9, categoryPercentage: 0.78}))},
     options: {indexAxis: 'y', interaction: {mode: 'index', axis: 'y', intersect: false}, layout: {padding: {right: 60}}, ...options()},
   });

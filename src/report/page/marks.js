@@ -149,23 +149,6 @@ const phaseBands = {
   },
 };
 
-// The moment that is read: a chart's `cursorAt`, a pixel.
-const cursorLine = {
-  id: 'cursor',
-  afterDatasetsDraw(chart) {
-    if (chart.cursorAt === undefined || chart.cursorAt === null) return;
-    const pen = chart.ctx, {top, bottom} = chart.chartArea;
-    pen.save();
-    pen.strokeStyle = ink('ink');
-    pen.lineWidth = 1;
-    pen.beginPath();
-    pen.moveTo(chart.cursorAt, top);
-    pen.lineTo(chart.cursorAt, bottom);
-    pen.stroke();
-    pen.restore();
-  },
-};
-
 // What a horizontal bar stands for, at its end: a dataset's `words`, one for each value.
 const endWords = {
   id: 'endWords',
@@ -184,4 +167,4 @@ const endWords = {
   },
 };
 
-Chart.register(endWords, outOfMemoryMarks, whiskers, limitLine, phaseBands, cursorLine);
+Chart.register(endWords, outOfMemoryMarks, whiskers, limitLine, phaseBands);

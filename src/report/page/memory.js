@@ -98,7 +98,7 @@ function lineOf(point) {
 
 function memoryFigure(name, first, topNow) {
   let point = first, columns = [], at = null;
-  const reading = element('div', {class: 'reading'});
+  const reading = element('div', {class: 'reading'}), cursor = element('div', {class: 'cursor', hidden: ''});
   const line = () => lineOf(point);
 
   const settings = () => {
@@ -133,7 +133,8 @@ function memoryFigure(name, first, topNow) {
       ...b.birth.map((_, i) => [l.memory.names[b.name[i]], l.memory.classes[b.class[i]], b.bytes[i], b.offset[i], b.birth[i], b.death[i], l.memory.places[b.place[i]]])];
   };
 
-  function read(state, cursor) {
+  // Says what is there in a state, and marks the time that is looked at; null: none.
+  function read(state, time) {
     const l = line(), rows = aliveAt(l, state), shown = rows.slice(0, 7);
     const rest = rows.slice(7).reduce((sum, row) => sum + row.bytes, 0);
     const isPeak = l.totals[state] === l.peak;
@@ -148,25 +149,30 @@ function memoryFigure(name, first, topNow) {
       element('ol', {}, ...shown.map((row) => item(colourOfClass(row.kind), `${row.name}${row.count > 1 ? `, ${row.count} of them` : ''}`, row.bytes)),
         ...(rest > 0 ? [item(ink('line'), `${rows.length - 7} more`, rest)] : [])));
     const chart = made.chart();
-    if (chart) {
-      chart.cursorAt = cursor ? Math.round(chart.scales.x.getPixelForValue(cursor.time)) + 0.5 : null;
-      chart.draw();
+    cursor.hidden = time === null || !chart;
+    if (!cursor.hidden) {
+      const {top, bottom} = chart.chartArea;
+      cursor.style.cssText = `left:${Math.round(chart.scales.x.getPixelForValue(time))}px; top:${top}px; height:${bottom - top}px`;
     }
     at = state;
   }
   const readPeak = () => read(line().top, null);
 
   // The column under a pixel shows its fullest state; that is the one that is read.
-  let pending = null;
+  let pixel = null;
   made.canvas.addEventListener('pointermove', (event) => {
-    pending ??= requestAnimationFrame(() => {
-      const chart = made.chart(), l = line(), pixel = pending.x;
-      pending = null;
-      const time = Math.max(0, Math.min(l.end * 0.999999, chart.scales.x.getValueForPixel(pixel)));
-      read(columns[Math.min(columns.length - 1, Math.floor(time / l.end * columns.length))], {time});
-    }) && {x: event.offsetX};
-    pending.x = event.offsetX;
+    if (pixel === null) requestAnimationFrame(readPixel);  // once a frame, however many moves there are
+    pixel = event.offsetX;
   });
+  function readPixel() {
+    const chart = made.chart(), l = line();
+    if (chart) {
+      const time = Math.max(0, Math.min(l.end * 0.999999, chart.scales.x.getValueForPixel(pixel)));
+      read(columns[Math.min(columns.length - 1, Math.floor(time / l.end * columns.length))], time);
+    }
+    pixel = null;
+  }
+  made.canvas.after(cursor);
   made.canvas.addEventListener('pointerleave', readPeak);
   made.canvas.addEventListener('keydown', (event) => {
     const l = line(), step = event.shiftKey ? Math.ceil(l.times.length / 50) : 1;
@@ -174,7 +180,7 @@ function memoryFigure(name, first, topNow) {
     if (to === undefined) return;
     event.preventDefault();
     const state = Math.max(0, Math.min(l.times.length - 1, to));
-    read(state, {time: l.times[state]});
+    read(state, l.times[state]);
     document.getElementById('said').textContent = [...reading.querySelectorAll('p, li')].slice(0, 5).map((part) => part.innerText).join('; ');
   });
 

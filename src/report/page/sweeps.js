@@ -36,6 +36,7 @@ function sweepTooltip(state, text) {
     mode: 'index', intersect: false,
     filter: (item) => Boolean(point(item)),
     callbacks: {
+      title: (items) => (items.length ? sizeText(point(items[0])) : ''),
       label: (item) => `${strategyTitle(point(item).strategy)}: ${text(point(item))}`,
     },
   };
@@ -81,7 +82,7 @@ function memoryBars({rows}) {
       label: strategyTitle(strategy.name),
       data: row.map((point) => (!point ? null : isDone(point) ? peakBytes(point) : isOut(point) ? point.planned?.device ?? null : null)),
       marks: row.map((point) => (point && isOut(point) ? (point.planned ? `needs ${formatBytes(point.planned.device)}` : 'out of memory') : null)),
-      backgroundColor: row.map((point) => (point && isOut(point) ? stripes : colour)),
+      colour, backgroundColor: row.map((point) => (point && isOut(point) ? stripes : colour)),
     };
   });
 }
@@ -138,7 +139,6 @@ function addScaling() {
     title: {text: kind.key === 'batch' ? 'sequences in a step' : 'tokens in a sequence'}});
   const lines = (value, options) => () => {
     const chosen = options(state, x());
-    chosen.plugins.tooltip.callbacks.title = (items) => (items.length ? sizeText(current.rows[items[0].datasetIndex].points[items[0].dataIndex]) : '');
     return {
       type: 'line',
       data: {labels: current.sizes, datasets: current.rows.map(({strategy, points: row}) => {

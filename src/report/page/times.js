@@ -103,7 +103,7 @@ function addWaits() {
     },
     options: {
       indexAxis: 'y', interaction: {mode: 'index', axis: 'y', intersect: false},
-      scales: {x: {stacked: true, min: 0, max: 1, ticks: {stepSize: 0.25, callback: (value) => `${Math.round(value * 100)} %`}}, y: {stacked: true, grid: {display: false}, ticks: {color: ink('ink')}}},
+      scales: {x: {stacked: true, min: 0, max: 1, ticks: {stepSize: 0.25, callback: (value) => `${Math.round(value * 100)} %`}}, y: {stacked: true, grid: {display: false}, ticks: {color: ink('ink'), crossAlign: 'far'}}},
       plugins: {tooltip: {callbacks: {label: (item) => `${item.dataset.label}: ${formatShare(item.raw)}`}}},
     },
   });
