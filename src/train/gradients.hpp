@@ -54,7 +54,11 @@ class BlockGradients final : public GradientSource {
  public:
   BlockGradients(const Context& ctx, GradientSink& sink, const std::array<int, kBlockWeightCount>& places)
       : ctx_(ctx), sink_(sink), places_(places) {}
-  Gradient gradient(BlockWeight weight) override { return sink_.at(ctx_, places_[static_cast<size_t>(weight)]); }
+  // Absent where the weight is frozen, or this model has none.
+  Gradient gradient(BlockWeight weight) override {
+    const int place = places_[static_cast<size_t>(weight)];
+    return place < 0 ? Gradient{} : sink_.at(ctx_, place);
+  }
 
  private:
   const Context& ctx_;
