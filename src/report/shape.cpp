@@ -1,17 +1,21 @@
 #include "report/shape.hpp"
 
+#include <fmt/format.h>
+
 #include "tigon/core/error.hpp"
 
 namespace tigon::report {
 
 namespace {
 
+std::string inside(const std::string& where, const std::string& key) { return fmt::format("{}, '{}'", where, key); }
+
 Json shaped_object(const Json& value, const Json& example, const std::string& where) {
   Json::Object members;
   for (const auto& [name, inner] : example.object(where)) {
     if (name == "*") {
       for (const auto& [key, member] : value.object(where)) {
-        members.emplace_back(key, shaped(member, inner, where + ", '" + key + "'"));
+        members.emplace_back(key, shaped(member, inner, inside(where, key)));
       }
       continue;
     }
@@ -20,9 +24,9 @@ Json shaped_object(const Json& value, const Json& example, const std::string& wh
     const Json* member = value.find(key);
     if (member == nullptr || (optional && member->is_null())) {
       if (optional) continue;
-      throw Error(ErrorCode::invalid_argument, {.where = where, .what = "'" + key + "' is missing"});
+      throw Error(ErrorCode::invalid_argument, {.where = where, .what = fmt::format("'{}' is missing", key)});
     }
-    members.emplace_back(key, shaped(*member, inner, where + ", '" + key + "'"));
+    members.emplace_back(key, shaped(*member, inner, inside(where, key)));
   }
   return members;
 }

@@ -24,6 +24,7 @@ constexpr int64_t kLargestFile = int64_t{16} << 20;
 constexpr int64_t kLargestTimeline = int64_t{32} << 20;
 constexpr int64_t kMostTimelineBytes = int64_t{64} << 20;  // of all points; a page with more would open slowly
 constexpr size_t kMostPoints = 10000;
+constexpr size_t kMostStrategies = 256;
 constexpr size_t kMostNotes = 40;
 
 const Json& study_shape() {
@@ -190,7 +191,11 @@ class Reader {
     const bool have = attempt("study.json", [this] {
       const Json value = parse(folder_ / "study.json", kLargestFile);
       check_format(value, "tigon-study", "study.json");
-      study_.study = shaped(value, study_shape(), "study.json");
+      const Json study = shaped(value, study_shape(), "study.json");
+      if (study.find("strategies")->array("").size() > kMostStrategies) {
+        throw Error(ErrorCode::invalid_argument, {.where = "study.json", .what = "there are too many strategies"});
+      }
+      study_.study = study;
     });
     std::set<std::string> ids;
     if (have) {
@@ -291,10 +296,11 @@ class Reader {
 
   // Every strategy of a point is one of the study's list.
   void name_strategy(const std::string& name) {
-    Json::Array strategies = study_.study.find("strategies")->array("");
-    for (const Json& strategy : strategies) {
+    const Json::Array& known = study_.study.find("strategies")->array("");
+    for (const Json& strategy : known) {
       if (text_of(strategy, "name") == name) return;
     }
+    Json::Array strategies = known;
     strategies.emplace_back(Json::Object{{"name", name}, {"title", name}});
     study_.study.set("strategies", std::move(strategies));
   }

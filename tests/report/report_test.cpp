@@ -274,7 +274,7 @@ TEST_F(Study, FlippedAndCutFilesNeverDoMoreThanANote) {
   for (const char* file : {"study.json", "points/fused-1/point.json", "points/fused-1/memory.json",
                            "points/fused-1/times.json", "kernels.json"}) {
     const std::string whole = text_of(folder_ / file);
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < 150; ++i) {
       std::string text = whole.substr(0, i % 3 == 0 ? random() % whole.size() : whole.size());
       for (int flips = i % 3; flips > 0 && !text.empty(); --flips)
         text[random() % text.size()] = "0{}[],:\"-e9\\\x80"[random() % 13];
