@@ -43,6 +43,23 @@ void ModelFlags::add_to(CLI::App& command) {
            "fp16 (as bf16, with a dynamic loss scale)",
            train.precision.name, [this](const std::string& text) { train.precision = precision_from_string(text); })
       ->check(CLI::IsMember(precision_names()));
+  CLI::Option* lora =
+      add_word(command, "--lora",
+               "Train low-rank adapters beside the frozen model: r=16,alpha=32,targets=all-linear; targets also as "
+               "q_proj+v_proj; rslora scales by alpha/sqrt(r)",
+               lora_to_string(train.lora), [this](const std::string& text) { train.lora = lora_from_string(text); })
+          ->type_name("ADAPTERS");
+  command
+      .add_option_function<std::string>(
+          "--adapters",
+          [this](const std::string& folder) {
+            adapters = folder;
+            const std::filesystem::path config = adapters / kAdapterConfig;
+            train.lora = lora_from_json(read_text_file(config, int64_t{1} << 24), config.string());
+          },
+          "Go on with adapters that PEFT or tigon has written")
+      ->excludes(lora)
+      ->type_name("FOLDER");
   command.add_option("--clip", train.clip, "The largest norm of the gradient; 0: any")->capture_default_str();
   command.add_flag(
       "!--nondeterministic", train.deterministic,

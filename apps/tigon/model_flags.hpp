@@ -13,6 +13,7 @@ namespace tigon::app {
 struct ModelFlags {
   std::string model = "llama-bytes-6m";
   TrainConfig train;  // every flag of a step is bound to it
+  std::filesystem::path adapters;  // a folder of PEFT; empty: new ones, or none
 
   void add_to(CLI::App& command);
   // The folder where the model is one, else empty.

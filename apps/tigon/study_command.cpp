@@ -45,9 +45,10 @@ TrainFlags train_flags(std::vector<std::string> words) {
 PlannedPoint planned(const std::vector<std::string>& words) {
   const TrainFlags flags = train_flags(words);
   PlannedPoint point{.model = flags.model.model_config()};
-  const ParameterList parameters(point.model);
+  const ParameterList parameters(point.model, flags.model.train.lora);
+  point.parameters = parameters.elements();
   point.plan = plan_memory(point.model, parameters, flags.model.train);
-  point.formulas = study_formulas(point.model, parameters.elements(), flags.model.train);
+  point.formulas = study_formulas(point.model, parameters, flags.model.train);
   point.flops = step_flops(point.model, point.plan.train) + recompute_flops(point.model, point.plan.train);
   return point;
 }

@@ -31,7 +31,7 @@ MemoryCap capped(const ModelConfig& model, const TrainFlags& flags) {
   const TrainConfig& train = flags.model.train;
   int64_t host = 0;
   if (flags.cap_bytes > 0) {
-    const SpaceBytes bytes = plan_memory(model, ParameterList(model), train).bytes();
+    const SpaceBytes bytes = plan_memory(model, ParameterList(model, train.lora), train).bytes();
     host = bytes.pinned + bytes.host;
   }
   return {train.device, flags.cap_bytes, host};

@@ -204,6 +204,7 @@ void TrainFlags::add_results(CLI::App& command) {
 RunOptions TrainFlags::run_options() const {
   RunOptions options = run_;
   options.model_folder = model.folder();
+  options.adapters = model.adapters;
   if (!run_.record.empty()) {
     if (options.trace.empty()) options.trace = run_.record / "trace.pt.trace.json.gz";
     if (options.snapshot.empty()) options.snapshot = run_.record / "memory.pickle";

@@ -1,5 +1,6 @@
 #include "tigon/model/parameters.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tigon {
@@ -22,7 +23,7 @@ class Builder {
   // `range` 0: it begins at zero.
   int adapter(std::string name, int64_t columns, const Parts& parts, double range) {
     const int place = add(std::move(name), columns, parts, 0.0, range, true);
-    all_.back().trains = true;
+    all_.back().trains = all_.back().adapter = true;
     return place;
   }
   int vector(std::string name, const Parts& parts, double value) {
@@ -99,7 +100,11 @@ ParameterList::ParameterList(const ModelConfig& config, const LoraConfig& lora) 
   // What was added since the last part is a part.
   const auto end_part = [&](std::string name) {
     const int begin = parts.empty() ? 0 : parts.back().end;
-    parts.push_back({.name = std::move(name), .begin = begin, .end = static_cast<int>(all.size())});
+    const auto first = std::find_if(all.begin() + begin, all.end(), [](const Parameter& p) { return p.trains; });
+    parts.push_back({.name = std::move(name),
+                     .begin = begin,
+                     .trained = static_cast<int>(first - all.begin()),
+                     .end = static_cast<int>(all.size())});
   };
   embedding = add.matrix("embedding", hidden, {{"model.embed_tokens.weight", config.vocab}});
   end_part("embedding");

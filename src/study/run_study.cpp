@@ -149,7 +149,7 @@ class Runner {
     const ModelConfig& model = planned_.front().model;
     Json json;
     json.set("name", study_.model);
-    json.set("parameters", ParameterList(model).elements());
+    json.set("parameters", planned_.front().parameters);
     json.set("layers", model.layers);
     json.set("hidden", model.hidden);
     json.set("vocab", model.vocab);

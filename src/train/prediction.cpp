@@ -40,7 +40,9 @@ double step_flops(const ModelConfig& model, const TrainConfig& train) {
   for (const StageId stage : {StageId::qkv, StageId::attention, StageId::o_proj, StageId::mlp})
     layer += stage_flops(model, train, stage);
   const double head = 2.0 * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
-  return 3 * (layer * static_cast<double>(model.layers) + head) * tokens_of(train);
+  // Forward, and backward by x and by the weights, which are not differentiated where they are frozen.
+  const double times = train.lora.any() ? 2 : 3;
+  return times * (layer * static_cast<double>(model.layers) + head) * tokens_of(train);
 }
 
 double recompute_flops(const ModelConfig& model, const TrainConfig& train) {
@@ -54,13 +56,14 @@ Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const 
   const TrainConfig& train = plan.train;
   if (rates.gemm <= 0) return {};
   const double flops = step_flops(model, train), again = recompute_flops(model, train);
-  const double forward = flops / 3 / rates.gemm, backward = (2 * flops / 3 + again) / rates.gemm;
+  const double share = train.lora.any() ? 2 : 3;
+  const double forward = flops / share / rates.gemm, backward = (flops - flops / share + again) / rates.gemm;
   Prediction p{.compute = forward + backward};
   if (train.memory.homes.any_away()) {
     if (rates.up <= 0 || rates.down <= 0 || rates.host_update <= 0) return {};
     p.up = static_cast<double>(plan.up_bytes) / rates.up;
     p.down = static_cast<double>(plan.down_bytes) / rates.down;
-    p.update = update_seconds(plan, ParameterList(model).elements(), rates);
+    p.update = update_seconds(plan, ParameterList(model, train.lora).trained_elements(), rates);
   }
   // Weights come in both halves, gradients go in backward. The update goes on beside the next forward, and without
   // clipping beside backward as well.

@@ -83,6 +83,7 @@ class Run {
                  {"data", data_.fingerprint()},
                  {"ignored token (--ignore-token)", std::to_string(options.ignored_token)},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
+    if (train.lora.any()) settings_["adapters (--lora)"] = lora_to_string(train.lora);
   }
 
   RunResult run() {
@@ -178,6 +179,19 @@ class Run {
     // Large models take a while.
     if (!from.empty() || given)
       observer_.on_message("loading " + (from.empty() ? options_.model_folder : from).string());
+    trainer_.set_base_name(options_.model_folder.string());
+    // Where adapters are trained, a checkpoint is of them alone.
+    const bool adapters = trainer_.config().lora.any();
+    if (from.empty() || adapters) {
+      if (given) {
+        trainer_.load_weights(options_.model_folder);
+      } else {
+        if (!options_.model_folder.empty())
+          observer_.on_message("random weights: " + options_.model_folder.string() + " has a config.json alone");
+        trainer_.initialize();
+      }
+    }
+    if (from.empty() && !options_.adapters.empty()) trainer_.load_adapters(options_.adapters);
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
       saved_ = trainer_.step();
@@ -186,12 +200,6 @@ class Run {
         for (const fs::path& path : set_aside_checkpoints(options_.checkpoints, saved_))
           observer_.on_message("set aside: " + path.string());
       }
-    } else if (given) {
-      trainer_.load_weights(options_.model_folder);
-    } else {
-      if (!options_.model_folder.empty())
-        observer_.on_message("random weights: " + options_.model_folder.string() + " has a config.json alone");
-      trainer_.initialize();
     }
     check_disk();
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
@@ -225,7 +233,7 @@ class Run {
   // Runs last for days, and how much they write is known now.
   void check_disk() const {
     const Precision& precision = trainer_.config().precision;
-    const int64_t parameters = trainer_.parameters().elements(), weights = parameters * size_of(precision.weight);
+    const int64_t parameters = trainer_.parameters().trained_elements(), weights = parameters * size_of(precision.weight);
     const int64_t state = parameters * (precision.bytes_per_parameter() - size_of(precision.grad));
     const int64_t first = trainer_.step(), last = trainer_.config().steps, every = options_.save_every;
     std::vector<RoomNeed> needs;

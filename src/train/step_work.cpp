@@ -66,11 +66,13 @@ std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& tra
     work.push_back({"forward", name, flops, bytes.forward * tokens * layers});
     if (runs_again(train, stage)) work.push_back({"recompute", name, flops, bytes.forward * tokens * layers});
     const double again = stage == StageId::mlp ? stage_flops(model, train, StageId::gate_up) * tokens * layers : 0;
-    work.push_back({"backward", name, 2 * flops + again, bytes.backward * tokens * layers});
+    // Frozen weights have no gradient; attention has its two all the same.
+    const double times = train.lora.any() && stage != StageId::attention ? 1 : 2;
+    work.push_back({"backward", name, times * flops + again, bytes.backward * tokens * layers});
   }
   const double rows = 2.0 * static_cast<double>(model.hidden) * static_cast<double>(size_of(precision.weight)) * tokens;
   work.push_back({"forward", "embed", 0, rows});
-  work.push_back({"loss", "loss", 3 * product(model.hidden, model.vocab) * tokens, 0});
+  work.push_back({"loss", "loss", (train.lora.any() ? 2 : 3) * product(model.hidden, model.vocab) * tokens, 0});
   work.push_back({"backward", "embed", 0, rows});
   const auto count = static_cast<double>(parameters);
   const auto weight = static_cast<double>(size_of(precision.weight)),

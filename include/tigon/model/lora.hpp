@@ -32,4 +32,13 @@ struct LoraConfig {
 LoraConfig lora_from_string(std::string_view text);
 std::string lora_to_string(const LoraConfig& lora);
 
+// An adapter_config.json of PEFT. What changes the computation in a way that Tigon does not do (DoRA, trained biases,
+// other ranks for some modules, …) is refused by name; so is a field that is not known. `where` names the file.
+LoraConfig lora_from_json(std::string_view text, const std::string& where);
+// One that PEFT reads back as the same adapters. `base`: the model's folder or name.
+std::string lora_to_json(const LoraConfig& lora, const std::string& base);
+
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+
 }  // namespace tigon

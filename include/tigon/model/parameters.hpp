@@ -59,14 +59,16 @@ struct Parameter {
   double init_range = 0.0;
   bool decays = false;  // matrices decay, norms and biases do not
   bool trains = true;   // else it is frozen: it has no gradient and no states
+  bool adapter = false;  // of an adapter's files, not of the model's
 
   int64_t elements() const { return sizes.size() == 2 ? sizes[0] * sizes[1] : sizes[0]; }
 };
 
-// What is loaded, differentiated and updated together: parameters [begin, end) of the list.
+// What is loaded, differentiated and updated together: parameters [begin, end) of the list. Those from `trained` on have
+// gradients; what is frozen stands before them.
 struct Part {
   std::string name;  // "embedding", "layers.3", "end"
-  int begin = 0, end = 0;
+  int begin = 0, trained = 0, end = 0;
 };
 
 // All parameters in the order of the forward pass, and where each stands in that list.

@@ -64,6 +64,7 @@ std::string command_text(const std::vector<std::string>& words);
 // What is known of a point before it runs.
 struct PlannedPoint {
   ModelConfig model{};
+  int64_t parameters = 0;
   MemoryPlan plan{};
   StudyFormulas formulas{};
   double flops = 0;  // of a step, recompute included

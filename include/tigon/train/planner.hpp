@@ -105,13 +105,13 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
 
 // The study's formulas, to stand beside the plan.
 struct StudyFormulas {
-  int64_t static_bytes = 0;      // bytes per parameter · P
+  int64_t static_bytes = 0;      // bytes per parameter · P, and of what is frozen its weights
   int64_t static_mixed_16p = 0;  // 16·P
   int64_t checkpoints = 0;       // batch·seq·hidden·bytes·layers
   int64_t logits = 0;            // batch·seq·vocab·4, about three of which an eager framework holds
   int64_t chunk_logits = 0;      // of the paper's chunk
 };
-StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train);
+StudyFormulas study_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
 
 // The largest batch at this sequence length, and the largest sequence at this batch, whose plan fits; 0: none does.
 struct Fit {
