@@ -150,12 +150,10 @@ void write_page(const Flags& flags, const ModelConfig& model, const ParameterLis
     }
   }
   const std::string name = flags.model.folder().empty() ? flags.model.model : flags.model.folder().filename().string();
-  report::write_plan_page(flags.html,
-                          {.name = name,
-                           .config = model,
-                           .parameters = parameters.elements(),
-                           .device = to_string(flags.model.train.device)},
-                          runs, budget.device, note.empty() ? std::vector<std::string>{} : std::vector{note});
+  report::write_plan_page(
+      flags.html,
+      {.name = name, .config = model, .parameters = parameters, .device = to_string(flags.model.train.device)}, runs,
+      budget.device, note.empty() ? std::vector<std::string>{} : std::vector{note});
   fmt::print("\nThe plan as a page is in {}\n", flags.html);
 }
 

@@ -35,10 +35,10 @@ Json alive_at_peak(const MemoryPlan& plan) {
   return rows;
 }
 
-Json point_of(const PlannedRun& run, const ModelConfig& model, int64_t parameters) {
+Json point_of(const PlannedRun& run, const PlannedModel& model) {
   const TrainConfig& train = run.plan.train;
   const SpaceBytes bytes = run.plan.bytes();
-  const StudyFormulas f = study_formulas(model, parameters, train);
+  const StudyFormulas f = study_formulas(model.config, model.parameters, train);
   return Json::Object{
       {"id", run.name},
       {"strategy", run.name},
@@ -85,7 +85,7 @@ void write_plan_page(const std::filesystem::path& file, const PlannedModel& mode
                      int64_t cap, const std::vector<std::string>& notes) {
   Json::Array points, strategies, pair;
   for (const PlannedRun& run : runs) {
-    points.push_back(point_of(run, model.config, model.parameters));
+    points.push_back(point_of(run, model));
   }
   // What is compared with comes first, as in a study.
   for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
@@ -97,7 +97,7 @@ void write_plan_page(const std::filesystem::path& file, const PlannedModel& mode
   const Json study = Json::Object{{"tigon", version()},
                                   {"machine", Json::Object{{"device", model.device}}},
                                   {"model", Json::Object{{"name", model.name},
-                                                         {"parameters", model.parameters},
+                                                         {"parameters", model.parameters.elements()},
                                                          {"layers", model.config.layers},
                                                          {"hidden", model.config.hidden},
                                                          {"vocab", model.config.vocab}}},

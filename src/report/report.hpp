@@ -23,7 +23,7 @@ Summary write_report(const std::filesystem::path& folder, const std::filesystem:
 struct PlannedModel {
   std::string name;
   ModelConfig config;
-  int64_t parameters = 0;
+  const ParameterList& parameters;
   std::string device{};
 };
 struct PlannedRun {

@@ -331,7 +331,7 @@ TEST(PlanPage, HasTheStepsMemory) {
   TrainConfig train;
   train.seq = 64;
   const MemoryPlan plan = plan_memory(model, parameters, train);
-  write_plan_page(folder / "plan.html", {.name = "m", .config = model, .parameters = parameters.elements()},
+  write_plan_page(folder / "plan.html", {.name = "m", .config = model, .parameters = parameters},
                   {{.name = "planned", .title = "As planned", .plan = plan}}, 0, {"a note"});
   const std::string page = text_of(folder / "plan.html");
   const size_t begin = page.find("id=\"data\">") + 10;
