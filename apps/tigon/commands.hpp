@@ -17,6 +17,8 @@ void add_help(CLI::App& app);
 void add_merge(CLI::App& app);
 // tigon plan
 void add_plan(CLI::App& app);
+// tigon report
+void add_report(CLI::App& app);
 // tigon study. `words`: the command line, which is kept with the results. Sets the exit code where points failed or a
 // signal stopped it.
 void add_study(CLI::App& app, std::vector<std::string> words, int& exit_code);

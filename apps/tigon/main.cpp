@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
   words.insert(words.end(), argv + 1, argv + argc);
   tigon::app::add_study(app, std::move(words), code);
   tigon::app::add_merge(app);
+  tigon::app::add_report(app);
   tigon::app::add_bench(app);
   tigon::app::add_help(app);
   refuse_empty_values(app);

@@ -4,6 +4,7 @@
 
 #include "commands.hpp"
 #include "model_flags.hpp"
+#include "report/report.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/memory/sizes.hpp"
 #include "tigon/ops/device_memory.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 struct Flags {
   ModelFlags model;
-  std::string fit, host, disk;
+  std::string fit, host, disk, html;
   int tensors = 12;
 };
 
@@ -129,6 +130,33 @@ MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& paramete
   return plan_memory(model, parameters, train);
 }
 
+// The page, with the same run unfused beside it, so that what the fused kernels save is seen.
+void write_page(const Flags& flags, const ModelConfig& model, const ParameterList& parameters, const MemoryPlan& plan,
+                const Budget& budget, const std::string& note) {
+  const FusedOps unfused = fused_from_string("none");
+  const bool fused = fused_to_string(plan.train.fused) != fused_to_string(unfused);
+  std::vector<report::PlannedRun> runs;
+  runs.push_back({.name = "planned", .title = fused ? "As planned" : "As planned, unfused", .plan = plan});
+  if (fused) {
+    TrainConfig train = flags.model.train;
+    train.fused = unfused;
+    std::string same_note;
+    try {
+      runs.push_back({.name = "unfused",
+                      .title = "Without fused kernels",
+                      .plan = plan_anywhere(model, parameters, train, same_note)});
+    } catch (const Error& error) {  // a loss in pieces has no unfused form
+      fmt::print("\nThe page shows this plan alone. ({})\n", error.what());
+    }
+  }
+  const std::string name = flags.model.folder().empty() ? flags.model.model : flags.model.folder().filename().string();
+  report::write_plan_page(
+      flags.html,
+      {.name = name, .config = model, .parameters = parameters, .device = to_string(flags.model.train.device)}, runs,
+      budget.device, note.empty() ? std::vector<std::string>{} : std::vector{note});
+  fmt::print("\nThe plan as a page is in {}\n", flags.html);
+}
+
 void run(const Flags& flags) {
   const ModelConfig model = flags.model.model_config();
   TrainConfig train = flags.model.train;
@@ -160,6 +188,7 @@ void run(const Flags& flags) {
   print_advice(model, parameters, train, plan.bytes(), budget);
   print_disk_advice(model, parameters, train, plan.bytes(), budget);
   fmt::print("{}", note);
+  if (!flags.html.empty()) write_page(flags, model, parameters, plan, budget, note);
 }
 
 }  // namespace
@@ -169,6 +198,8 @@ void add_plan(CLI::App& app) {
   const auto flags = std::make_shared<Flags>();
   flags->model.add_to(*plan);
   plan->option_defaults()->group("Output");
+  plan->add_option("--html", flags->html, "Also write a page with the step's memory as pictures, fused and unfused")
+      ->type_name("FILE");
   // Checked here, because later an empty one would mean that none was given.
   const auto size = [plan](const char* name, std::string& text, const char* help) {
     plan->add_option(name, text, help)->type_name("SIZE")->check([](const std::string& given) {
@@ -189,7 +220,9 @@ void add_plan(CLI::App& app) {
       "  tigon plan --model llama-3.2-1b --batch 8 --seq 1024 --precision bf16-sr --recompute block\n"
       "  tigon plan --model llama-3.1-8b --device cuda --precision bf16-sr --recompute block --fit 80GiB   # needs no "
       "GPU\n"
-      "  tigon plan --model llama-3.2-1b --fused none        # what the fused kernels save");
+      "  tigon plan --model llama-3.2-1b --fused none        # what the fused kernels save\n"
+      "  tigon plan --model llama-3.2-1b --batch 4 --seq 1024 --recompute block --html plan.html   # seen in a "
+      "browser");
   plan->callback([flags] { run(*flags); });
 }
 

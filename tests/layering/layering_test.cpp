@@ -54,13 +54,14 @@ const std::map<std::string, Room> kRooms = {
      {{"include/tigon/study", "src/study"},
       {"core", "memory", "op headers", "json", "model", "storage", "train"},
       {"toml++/", "fcntl.h", "spawn.h", "sys/wait.h", "unistd.h"}}},
+    {"report", {{"src/report"}, {"core", "memory", "op headers", "json", "model", "storage", "trace", "train"}, {}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {"stdint.h"}}},
     {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h", "sys/mman.h"}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {"emmintrin.h"}}},
     {"profile", {{"bench/profile"}, {}, {"cupti.h"}}},
     {"app",
      {{"apps/tigon"},
-      {"core", "memory", "op headers", "model", "storage", "trace", "train", "study", "bench"},
+      {"core", "memory", "op headers", "model", "storage", "trace", "train", "study", "report", "bench"},
       {"CLI/", "fcntl.h", "sys/ioctl.h", "sys/resource.h", "unistd.h"}}},
 };
 // Of the system, not of a library: any number of rooms may list them.
