@@ -59,7 +59,8 @@ double recompute_flops(const ModelConfig& model, const TrainConfig& train) {
   if (drops(StageId::o_proj)) layer += o_proj_flops(model);
   // What down writes is another layer's input, and not made again. A tile makes its inner values again anyway.
   if (drops(StageId::gate_up) || train.memory.mlp_tile > 0) layer += gate_up_flops(model);
-  return layer * static_cast<double>(model.layers) * tokens_of(train);
+  const double head = train.memory.chunk.lean && train.fused.flce ? product(model.hidden, model.vocab) : 0;
+  return (layer * static_cast<double>(model.layers) + head) * tokens_of(train);
 }
 
 Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const Rates& rates) {
@@ -78,6 +79,12 @@ Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const 
   // clipping beside backward as well.
   const double first = std::max(forward, p.up / 2), second = std::max({backward, p.up / 2, p.down});
   p.seconds = plan.updates_early ? std::max(first + second, p.update) : std::max(first, p.update) + second;
+  if (train.memory.homes.any_on_disk()) {
+    if (rates.disk_read <= 0 || rates.disk_write <= 0) return {};
+    p.disk = std::max(static_cast<double>(plan.disk_step.read) / rates.disk_read,
+                      static_cast<double>(plan.disk_step.written) / rates.disk_write);
+    p.seconds = std::max(p.seconds, p.disk);
+  }
   return p;
 }
 

@@ -78,6 +78,11 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.1-8b --precision bf16 --fit 24GiB"), 0,
          {"needs", "more than that", "--recompute selective", "--precision bf16-sr"});
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
+  expect(tigon("plan --model llama-25m --precision bf16"), 0, {"A step takes at least", "measured here", "+0 %"});
+  // Where something is away already there is advice too, for the device and for the host.
+  for (const char* offload : {"weights=host", "states=host", "all --update gpu", "all --device cuda"}) {
+    expect(tigon(std::string("plan --model llama-25m --host 1MiB --offload ") + offload), 0, {"--recompute block"});
+  }
 }
 
 // The same flags mean the same run: what the plan says of none is what a run of none takes.
