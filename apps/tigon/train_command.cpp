@@ -70,7 +70,6 @@ int run(const TrainFlags& flags) {
   const Rates rates = flags.ceiling ? RateBook().of(train) : Rates{};
 
   catch_signals();
-  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
   const RunResult result = [&] {
     Screen screen(flags.print_every);
     return run_training(model, train, options, screen, stop_requested, rates);

@@ -449,6 +449,14 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
   expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});
 }
 
+// Also while the disk is measured, before the run and for a plan.
+TEST(TrainCli, ALimitOfFilesIsNoDeath) {
+  const Folder folder;
+  const std::string offload = " --model llama-bytes-1m --offload all,states=nvme --offload-dir " + (folder / "blocks");
+  expect(tigon("train --steps 1" + offload, "ulimit -f 4; " TIGON_PROGRAM), 1, {"no room for the file", "larger disk"});
+  expect(tigon("plan" + offload, "ulimit -f 4; " TIGON_PROGRAM), 0, {"disk"});
+}
+
 TEST(TrainCli, WhatCannotBeRecordedIsSaid) {
   const Folder folder;
   const std::string run = "train --model llama-bytes-1m --batch 1 --seq 8 --no-gemm-ceiling ";
