@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <new>
@@ -53,6 +54,7 @@ void keep_standard_streams_apart() {
 
 int main(int argc, char** argv) {
   keep_standard_streams_apart();
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file larger than the shell allows is then an error, as a full disk is
   CLI::App app("Tigon: LLM training in little memory", "tigon");
   app.set_version_flag("--version", std::string("tigon ") + tigon::version());
   app.require_subcommand(1);

@@ -4,10 +4,12 @@
 
 #include "commands.hpp"
 #include "model_flags.hpp"
+#include "rates.hpp"
 #include "report/report.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/memory/sizes.hpp"
 #include "tigon/ops/device_memory.hpp"
+#include "tigon/train/advice.hpp"
 
 namespace tigon::app {
 
@@ -69,31 +71,56 @@ void print_fit(const ModelConfig& model, const ParameterList& parameters, const 
   say(" on the disk", budget.disk, planned.disk);
 }
 
-void print_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
-                  const SpaceBytes& planned, const Budget& budget) {
-  const std::vector<Advice> list = advice(model, parameters, train);
+// Of the run that the plan is of.
+struct Planned {
+  const ModelConfig& model;
+  const ParameterList& parameters;
+  TrainConfig train;  // as it was planned
+  Device device;      // that it is meant for
+  SpaceBytes bytes;
+  double seconds = 0;  // of a step at least; 0: not known
+  RatesOf rates{};
+
+  // "+33 %", beside this run's step.
+  std::string more_time(double other) const {
+    return seconds > 0 && other > 0 ? fmt::format("{:+.0f} %", 100 * (other / seconds - 1)) : "";
+  }
+};
+
+void print_step(const Planned& run, const Prediction& step, const std::string& whose) {
+  if (step.seconds <= 0) return;
+  const auto tokens = static_cast<double>(run.train.tokens() * run.train.accumulate);
+  fmt::print("\nA step takes at least {:.3g} s ({}), {:.0f} tokens/s, by rates\n{}.\n", step.seconds, parts_text(step),
+             tokens / step.seconds, whose);
+}
+
+void print_advice(const Planned& run, const Budget& budget) {
+  const std::vector<Advice> list = advice(run.model, run.parameters, run.train, run.device, run.rates);
   if (list.empty()) return;
-  const bool too_large = budget.given() && !budget.holds(planned);
-  fmt::print("\nTo need less, one after the other{}:\n", too_large ? "" : " (none is necessary)");
+  const bool too_large = budget.given() && !budget.holds(run.bytes);
+  fmt::print("\nTo need less, one after the other{}{}:\n", too_large ? "" : " (none is necessary)",
+             run.seconds > 0 ? ", and how much longer a step takes then" : "");
   bool fits = !too_large;
   for (const Advice& a : list) {
     const bool enough = !fits && budget.holds(a.bytes);
     fits = fits || enough;
-    fmt::print("  {:<28} {:>12} in all{}  {}\n", a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "", a.why);
+    fmt::print("  {:<28} {:>12} in all{}  {:>7}  {}\n", a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "",
+               run.more_time(a.seconds), a.why);
   }
 }
 
 // Where the host has too little.
-void print_disk_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
-                       const SpaceBytes& planned, const Budget& budget) {
-  if (budget.host == 0 || planned.pinned + planned.host <= budget.host) return;
-  const std::vector<DiskAdvice> list = disk_advice(model, parameters, train);
+void print_disk_advice(const Planned& run, const Budget& budget) {
+  if (budget.host == 0 || run.bytes.pinned + run.bytes.host <= budget.host) return;
+  const std::vector<DiskAdvice> list = disk_advice(run.model, run.parameters, run.train, run.rates);
   if (list.empty()) return;
   fmt::print("\nTo need less of the host, one after the other:\n");
   for (const DiskAdvice& a : list) {
-    fmt::print("  {}{}\n    {} of the host, {} of the disk; a step writes {} and reads {}\n", a.flag,
+    const std::string time = run.more_time(a.seconds);
+    fmt::print("  {}{}\n    {} of the host, {} of the disk; a step writes {} and reads {}{}\n", a.flag,
                budget.holds(a.bytes) ? " — fits" : "", human_bytes(a.bytes.pinned + a.bytes.host),
-               human_bytes(a.bytes.disk), human_bytes(a.step.written), human_bytes(a.step.read));
+               human_bytes(a.bytes.disk), human_bytes(a.step.written), human_bytes(a.step.read),
+               time.empty() ? "" : ", " + time + " time");
   }
 }
 
@@ -121,7 +148,8 @@ MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& paramete
   // The loss's chunk is the least that a GPU takes, with the CPU's f32 logits.
   train.device = wanted;
   train.memory.chunk.tokens = loss_chunk(model, train);
-  train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, wanted);
+  if (train.memory.moves_updates())
+    train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, wanted);
   train.device = {};
   note = fmt::format(
       "\nWithout a GPU or its backend, \"loss\" and \"workspace\" are what the CPU's kernels take; every other row\n"
@@ -184,9 +212,22 @@ void run(const Flags& flags) {
                row.count > 1 ? fmt::format(", {} of them", row.count) : "");
   }
   print_formulas(model, parameters, train);
+  // By the rates of the machine that it is meant for: of this one, if it is.
+  const Device device = flags.model.train.device;
+  const bool here = note.empty();
+  RateBook book;
+  Planned planned{.model = model, .parameters = parameters, .train = train, .device = device, .bytes = plan.bytes()};
+  planned.rates = [&](const TrainConfig& changed) {
+    // A GPU's rate is of 16-bit products.
+    const bool timed = device.kind == DeviceKind::cpu || changed.precision.weight != DType::f32;
+    return !here ? recorded_rates(changed) : timed ? book.of(changed) : Rates{};
+  };
+  const Prediction step = predict_step(model, plan, planned.rates(plan.train));
+  planned.seconds = step.seconds;
+  print_step(planned, step, here ? "measured here" : recorded_rates_text());
   if (budget.given()) print_fit(model, parameters, train, plan.bytes(), budget);
-  print_advice(model, parameters, train, plan.bytes(), budget);
-  print_disk_advice(model, parameters, train, plan.bytes(), budget);
+  print_advice(planned, budget);
+  print_disk_advice(planned, budget);
   fmt::print("{}", note);
   if (!flags.html.empty()) write_page(flags, model, parameters, plan, budget, note);
 }

@@ -75,6 +75,7 @@ void Screen::on_step(const StepLine& line) {
   if (line.shows_waits) {
     fields.push_back(fmt::format("compute {:.0f}% copies {:.0f}% update {:.0f}%", 100 * line.compute_share(),
                                  100 * line.waits.copies, 100 * line.waits.updates));
+    if (line.shows_disk) fields.back() += fmt::format(" disk {:.0f}%", 100 * line.waits.disk);
   }
   fields.push_back(fmt::format("norm {:.3f}", r.grad_norm));
   fields.push_back(fmt::format("lr {:.2e}", r.lr));

@@ -181,7 +181,7 @@ int run(const Flags& flags, const std::string& command) {
 
   StudyScreen screen(study);
   screen.on_begin(0, static_cast<int64_t>(points.size()), "measuring this machine", -1);
-  options.rates = measured_rates(train, true);
+  options.rates = RateBook().of(train, true);
   const CatchSignals signals;
   const StudyOutcome outcome = run_study(study, options, screen, signals.stop());
   screen.clear();

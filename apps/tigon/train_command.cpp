@@ -44,7 +44,7 @@ int run(const TrainFlags& flags) {
   const RunOptions options = flags.run_options();
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
-  const Rates rates = flags.ceiling ? measured_rates(train, !options.record.empty()) : Rates{};
+  const Rates rates = flags.ceiling ? RateBook().of(train, !options.record.empty()) : Rates{};
   const MemoryCap cap = capped(model, flags);
   forget_peak();
 
@@ -92,10 +92,8 @@ int run(const TrainFlags& flags) {
   }
   if (const Prediction& p = result.predicted;
       p.seconds > 0 && result.seconds_per_step > 0 && train.memory.homes.any_away()) {
-    show(
-        "by measured rates at least {:.3g} s a step (compute {:.3g}, up {:.3g}, down {:.3g}, update {:.3g}); it took "
-        "{:.3g}\n",
-        p.seconds, p.compute, p.up, p.down, p.update, result.seconds_per_step);
+    show("by measured rates at least {:.3g} s a step ({}); it took {:.3g}\n", p.seconds, parts_text(p),
+         result.seconds_per_step);
   }
   if (const DiskTraffic& t = result.traffic.disk; train.memory.homes.any_on_disk()) {
     show("in all the disk wrote {} and read {}\n", human_bytes(t.written), human_bytes(t.read));

@@ -157,6 +157,23 @@ void read_measured(const fs::path& log, const Study& study, PointResult& result)
   result.updates_share = quantiles(std::move(updates)).median;
 }
 
+void set_floors(const fs::path& times, const Rates& rates) {
+  if (!fs::exists(times)) return;  // a run is worth more than its record
+  const std::string where = times.string();
+  Json root = Json::parse(read_text_file(times, kLargestFile), where);
+  const Fields fields(root, where);
+  Json::Array rows;
+  for (Json row : fields.at("rows").array(where)) {
+    const Fields of(row, where);
+    const double flops = of.number_or("flops", 0), bytes = of.number_or("bytes", 0);
+    if (flops > 0 && rates.gemm > 0) row.set("floor_seconds", flops / rates.gemm);
+    if (flops == 0 && bytes > 0 && rates.copy > 0) row.set("floor_seconds", bytes / rates.copy);
+    rows.push_back(std::move(row));
+  }
+  root.set("rows", std::move(rows));
+  write_text_file(times, root.dump());
+}
+
 Json point_json(const PointResult& r, const PlannedPoint& planned) {
   Json json;
   json.set("format", "tigon-study-point");

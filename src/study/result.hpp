@@ -11,6 +11,10 @@ namespace tigon {
 // What `tigon train` has written of a point: its steps' log. Error where it is not what a whole run writes.
 void read_measured(const std::filesystem::path& log, const Study& study, PointResult& result);
 
+// The floors of a point's times.json by the rates of the study instead of those that the point has measured itself, so
+// that they compare from point to point.
+void set_floors(const std::filesystem::path& times, const Rates& rates);
+
 // point.json, and back; nothing where the file is not there, is damaged, or is of another command.
 Json point_json(const PointResult& result, const PlannedPoint& planned);
 std::optional<PointResult> kept_result(const std::filesystem::path& file, const StudyPoint& point,

@@ -214,6 +214,7 @@ class Runner {
     if (ended.code == 0) {
       try {
         read_measured(at / "log.jsonl", study_, result);
+        set_floors(at / "times.json", options_.rates);
         result.status = PointStatus::done;
       } catch (const Error& error) {
         result.why = error.what();

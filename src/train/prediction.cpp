@@ -37,19 +37,20 @@ double update_seconds(const MemoryPlan& plan, int64_t parameters, const Rates& r
 
 double step_flops(const ModelConfig& model, const TrainConfig& train) {
   double layer = 0;
-  for (const StageId stage : {StageId::qkv, StageId::attention, StageId::o_proj, StageId::mlp})
-    layer += stage_flops(model, train, stage);
-  const double head = 2.0 * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
+  for (const StageId stage : {StageId::qkv, StageId::o_proj, StageId::mlp}) layer += stage_flops(model, train, stage);
+  const double head = head_flops(model);
   // Forward, and backward by x and by the weights, which are not differentiated where they are frozen.
   const double times = train.lora.any() ? 2 : 3;
-  return times * (layer * static_cast<double>(model.layers) + head) * tokens_of(train);
+  const double attention = 3 * stage_flops(model, train, StageId::attention);
+  return ((times * layer + attention) * static_cast<double>(model.layers) + times * head) * tokens_of(train);
 }
 
 double recompute_flops(const ModelConfig& model, const TrainConfig& train) {
   double layer = 0;
   for (const StageId stage : {StageId::qkv, StageId::attention, StageId::o_proj, StageId::gate_up})
     layer += runs_again(train, stage) ? stage_flops(model, train, stage) : 0;
-  return layer * static_cast<double>(model.layers) * tokens_of(train);
+  return (layer * static_cast<double>(model.layers) + (head_runs_again(train) ? head_flops(model) : 0)) *
+         tokens_of(train);
 }
 
 Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const Rates& rates) {
@@ -69,6 +70,12 @@ Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const 
   // clipping beside backward as well.
   const double first = std::max(forward, p.up / 2), second = std::max({backward, p.up / 2, p.down});
   p.seconds = plan.updates_early ? std::max(first + second, p.update) : std::max(first, p.update) + second;
+  if (train.memory.homes.any_on_disk()) {
+    if (rates.disk_read <= 0 || rates.disk_write <= 0) return {};
+    p.disk = std::max(static_cast<double>(plan.disk_step.read) / rates.disk_read,
+                      static_cast<double>(plan.disk_step.written) / rates.disk_write);
+    p.seconds = std::max(p.seconds, p.disk);
+  }
   return p;
 }
 

@@ -352,8 +352,10 @@ class Run {
     if (rates_.gemm > 0) line.gemm_share = flops_ / line.seconds / rates_.gemm;
     if (train.memory.homes.any_away()) {
       line.waits = {.copies = line.report.waits.copies / line.seconds,
-                    .updates = line.report.waits.updates / line.seconds};
+                    .updates = line.report.waits.updates / line.seconds,
+                    .disk = line.report.waits.disk / line.seconds};
       line.shows_waits = true;
+      line.shows_disk = train.memory.homes.any_on_disk();
     }
     // The first step of a run also warms up: caches, pages, the GPU's libraries.
     if (collected_++ > 0) {
@@ -378,6 +380,7 @@ class Run {
       json.set("compute_share", line.compute_share());
       json.set("copies_share", line.waits.copies);
       json.set("updates_share", line.waits.updates);
+      if (line.shows_disk) json.set("disk_share", line.waits.disk);
     }
     json.set("planned_bytes", line.planned_bytes);
     json.set("used_bytes", trainer_.used_bytes());

@@ -42,6 +42,10 @@ double stage_flops(const ModelConfig& m, const TrainConfig& train, StageId stage
   }
 }
 
+double head_flops(const ModelConfig& m) { return product(m.hidden, m.vocab); }
+
+bool head_runs_again(const TrainConfig& train) { return train.memory.chunk.lean && train.fused.flce; }
+
 bool runs_again(const TrainConfig& train, StageId stage) {
   // What down writes is another layer's input, and not made again; what a fused activation writes is made by its
   // backward. A tile makes its inner values again in backward, whatever is dropped.
@@ -72,7 +76,8 @@ std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& tra
   }
   const double rows = 2.0 * static_cast<double>(model.hidden) * static_cast<double>(size_of(precision.weight)) * tokens;
   work.push_back({"forward", "embed", 0, rows});
-  work.push_back({"loss", "loss", (train.lora.any() ? 2 : 3) * product(model.hidden, model.vocab) * tokens, 0});
+  const double products = (train.lora.any() ? 2 : 3) + (head_runs_again(train) ? 1 : 0);
+  work.push_back({"loss", "loss", products * head_flops(model) * tokens, 0});
   work.push_back({"backward", "embed", 0, rows});
   const auto count = static_cast<double>(parameters);
   const auto weight = static_cast<double>(size_of(precision.weight)),
@@ -99,6 +104,8 @@ std::string times_json(const StepTimes& times, const std::vector<StepWork>& work
     json.set("seconds", row.seconds);
     for (const StepWork& w : work) {
       if (w.phase != row.phase || w.name != row.name) continue;
+      json.set("flops", w.flops);
+      json.set("bytes", w.bytes);
       if (w.flops > 0 && rates.gemm > 0) json.set("floor_seconds", w.flops / rates.gemm);
       if (w.flops == 0 && rates.copy > 0) json.set("floor_seconds", w.bytes / rates.copy);
     }

@@ -10,6 +10,10 @@ namespace tigon {
 
 // FLOPs of a stage's products for one token, forward; 0 where it has none.
 double stage_flops(const ModelConfig& model, const TrainConfig& train, StageId stage);
+// Of the head.
+double head_flops(const ModelConfig& model);
+// Whether the loss takes its product with the head twice.
+bool head_runs_again(const TrainConfig& train);
 // Whether backward makes again what this stage wrote.
 bool runs_again(const TrainConfig& train, StageId stage);
 

@@ -26,7 +26,10 @@ class WaitClock final : public Observer {
   };
 
   void enter(const Context& ctx, std::string_view name, int64_t) override {
-    double Waits::*kind = name == kWaitForCopies ? &Waits::copies : name == kWaitForUpdates ? &Waits::updates : nullptr;
+    double Waits::*kind = name == kWaitForCopies    ? &Waits::copies
+                          : name == kWaitForUpdates ? &Waits::updates
+                          : name == kWaitForDisk    ? &Waits::disk
+                                                    : nullptr;
     if (kind != nullptr) {
       if (ctx.device.kind == DeviceKind::cpu) {
         began_ = Clock::now();

@@ -78,6 +78,11 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.1-8b --precision bf16 --fit 24GiB"), 0,
          {"needs", "more than that", "--recompute selective", "--precision bf16-sr"});
   expect(tigon("plan --model llama-3.2-1b --device cuda --batch 1"), 0, {"weights", "all"});
+  expect(tigon("plan --model llama-25m --precision bf16"), 0, {"A step takes at least", "measured here", "+0 %"});
+  // Where something is away already there is advice too, for the device and for the host.
+  for (const char* offload : {"weights=host", "states=host", "all --update gpu", "all --device cuda"}) {
+    expect(tigon(std::string("plan --model llama-25m --host 1MiB --offload ") + offload), 0, {"--recompute block"});
+  }
 }
 
 // The same flags mean the same run: what the plan says of none is what a run of none takes.
@@ -442,6 +447,14 @@ TEST(TrainCli, OffloadTellsWhatItMoves) {
   expect(tigon("plan --offload all,states=nvme --update gpu"), 1, {"--offload", "--update cpu"});
   expect(tigon("plan --offload weights=moon"), 2, {"there is no such home", "moon"});
   expect(tigon("plan --order tokens"), 2, {"--order", "batches or layers"});
+}
+
+// Also while the disk is measured, before the run and for a plan.
+TEST(TrainCli, ALimitOfFilesIsNoDeath) {
+  const Folder folder;
+  const std::string offload = " --model llama-bytes-1m --offload all,states=nvme --offload-dir " + (folder / "blocks");
+  expect(tigon("train --steps 1" + offload, "ulimit -f 4; " TIGON_PROGRAM), 1, {"no room for the file", "larger disk"});
+  expect(tigon("plan" + offload, "ulimit -f 4; " TIGON_PROGRAM), 0, {"disk"});
 }
 
 TEST(TrainCli, WhatCannotBeRecordedIsSaid) {

@@ -12,6 +12,7 @@
 #include "ops/expect_error.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
+#include "tigon/train/advice.hpp"
 #include "train/residency/residency.hpp"
 #include "train/small_model.hpp"
 #include "train/step.hpp"
@@ -285,8 +286,64 @@ TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
     EXPECT_EQ(plan.disk_step, a.step);
   }
   EXPECT_LT(last.pinned + last.host, int64_t{256} << 20);  // rings
-  train.memory.homes = {};
-  EXPECT_TRUE(disk_advice(model, parameters, train).empty());
+  // Whoever updates what is on the host, nobody but the host updates what is on the disk.
+  for (const Updater updater : {Updater::cpu, Updater::gpu, Updater::both}) {
+    train.memory.updater = updater;
+    train.memory.homes = homes_from_string("all+checkpoints");
+    EXPECT_EQ(disk_advice(model, parameters, train).size(), 4U);
+  }
+  train.memory.updater = Updater::automatic;
+  for (const char* homes : {"none", "weights=host", "states=host"}) {
+    train.memory.homes = homes_from_string(homes);
+    EXPECT_TRUE(disk_advice(model, parameters, train).empty()) << homes;
+  }
+  train.memory.homes = homes_from_string("weights=host,checkpoints=host");
+  EXPECT_EQ(disk_advice(model, parameters, train).size(), 1U);
+}
+
+// Whatever is away already, by whomever it is updated.
+TEST(PlanMemory, ThereIsAdviceForEveryHome) {
+  const ModelConfig model = builtin_model("llama-25m");
+  const ParameterList parameters(model);
+  for (const char* homes : {"weights=host", "states=host", "gradients=host", "weights=host,states=host", "optimizer",
+                            "all,states=nvme", "checkpoints=nvme"}) {
+    TrainConfig train;
+    train.memory.homes = homes_from_string(homes);
+    EXPECT_FALSE(advice(model, parameters, train, {}).empty()) << homes;
+    EXPECT_FALSE(advice(model, parameters, train, {DeviceKind::cuda, 0}).empty()) << homes;
+  }
+}
+
+// Each piece of advice costs what a step of the run that takes it is predicted to take.
+TEST(PlanMemory, AdviceSaysWhatAStepThenTakes) {
+  const ModelConfig model = builtin_model("llama-25m");
+  const ParameterList parameters(model);
+  TrainConfig train;
+  train.precision = precision_from_string("bf16");
+  const Rates rates{.gemm = 1e12, .up = 1e9, .down = 1e9, .host_update = 1e8, .disk_read = 1e8, .disk_write = 1e8};
+  const auto of = [&](const TrainConfig& asked) { return asked.precision.name == "bf16" ? rates : Rates{}; };
+  const auto predicted = [&](const TrainConfig& changed) {
+    return predict_step(model, plan_memory(model, parameters, changed), rates).seconds;
+  };
+  // A run that is meant for a GPU, planned with the CPU's kernels.
+  const std::vector<Advice> list = advice(model, parameters, train, {DeviceKind::cuda, 0}, of);
+  const auto find = [&](const std::string& flag) {
+    const auto at = std::find_if(list.begin(), list.end(), [&](const Advice& a) { return a.flag == flag; });
+    EXPECT_NE(at, list.end()) << flag;
+    return at == list.end() ? Advice{} : *at;
+  };
+  const double before = predicted(train);
+  train.memory.recompute = recompute_from_string("block");
+  EXPECT_EQ(find("--recompute block").seconds, predicted(train));
+  EXPECT_GT(predicted(train), 1.1 * before);
+  EXPECT_EQ(find("--precision bf16-sr").seconds, 0) << "its rates are not known";
+  (void)find("--offload all+checkpoints");
+  EXPECT_TRUE(advice(model, parameters, train, {}, of).size() < list.size()) << "on a CPU there is nothing to gain";
+
+  train.memory.homes = homes_from_string("all");
+  const DiskAdvice disk = disk_advice(model, parameters, train, of).at(0);
+  EXPECT_EQ(disk.seconds, static_cast<double>(disk.step.read) / 1e8) << "the disk is what is full";
+  EXPECT_GT(disk.seconds, predicted(train));
 }
 
 TEST(PlanMemory, AdviceSavesStepByStep) {
@@ -297,7 +354,7 @@ TEST(PlanMemory, AdviceSavesStepByStep) {
   train.fused = fused_from_string("none");
   const ParameterList parameters(model);
   int64_t last = plan_memory(model, parameters, train).total_bytes();
-  const std::vector<Advice> list = advice(model, parameters, train);
+  const std::vector<Advice> list = advice(model, parameters, train, {});
   ASSERT_GE(list.size(), 5u);
   EXPECT_EQ(list[0].flag, "--fused all");
   EXPECT_EQ(list[1].flag, "--recompute selective");
@@ -315,7 +372,7 @@ TEST(PlanMemory, AdviceNamesTheStagesThatWereChosenAlready) {
     TrainConfig train;
     train.memory.recompute = recompute_from_string(chosen);
     train.memory.mlp_tile = std::string_view(chosen).starts_with("mlp") ? 64 : 0;
-    const Advice first = advice(model, parameters, train).at(0);
+    const Advice first = advice(model, parameters, train, {}).at(0);
     ASSERT_TRUE(first.flag.starts_with("--recompute ")) << first.flag;
     const std::string stages = first.flag.substr(12);
     if (train.memory.mlp_tile > 0) {
@@ -337,7 +394,7 @@ TEST(PlanMemory, AdviceOfTilesLeavesNoStageThatIsGone) {
   std::string stages = "norm1,qkv,attention,o_proj,norm2,gate_up,activation,down";  // "block" saves no more than that
   train.memory.recompute = recompute_from_string(stages);
   bool tiles = false;
-  for (const Advice& a : advice(model, ParameterList(model), train)) {
+  for (const Advice& a : advice(model, ParameterList(model), train, {})) {
     if (const size_t at = a.flag.find("--recompute "); at != std::string::npos) stages = a.flag.substr(at + 12);
     ASSERT_NE(stages, "block");
     tiles = tiles || a.flag.find("--mlp-tile ") != std::string::npos;

@@ -54,6 +54,16 @@ TEST(Prediction, IsWhatTakesLongest) {
   EXPECT_LT(again, flops / 3);
   EXPECT_DOUBLE_EQ(predict(rates).seconds, (flops + again) / 1e12);
 
+  train.memory.chunk.lean = true;
+  EXPECT_DOUBLE_EQ(recompute_flops(model, train) - again, 2.0 * 24 * 61 * 18) << "the lean loss's fourth product";
+  train.memory.chunk.lean = false;
+
+  train.memory.homes = homes_from_string("all,checkpoints=nvme");
+  EXPECT_EQ(predict(rates).seconds, 0) << "the disk was not measured";
+  Rates slow = rates;
+  slow.disk_read = slow.disk_write = 1e3;
+  EXPECT_DOUBLE_EQ(predict(slow).seconds, predict(slow).disk);
+
   train.memory.homes = homes_from_string("all");
   EXPECT_EQ(predict({.gemm = 1e12}).seconds, 0) << "copies were not measured";
   const auto by = [&](Updater updater) {

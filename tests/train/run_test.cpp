@@ -238,7 +238,7 @@ TEST(RunTraining, AStepSaysWhatItHasWaitedFor) {
     void on_step(const StepLine& line) override { lines.push_back(line); }
     std::vector<StepLine> lines;
   };
-  for (const char* homes : {"none", "all"}) {
+  for (const char* homes : {"none", "all", "all,states=nvme", "all,checkpoints=nvme"}) {
     const TemporaryFolder folder;
     TrainConfig train = small_run();
     train.memory.homes = homes_from_string(homes);
@@ -246,13 +246,18 @@ TEST(RunTraining, AStepSaysWhatItHasWaitedFor) {
     Watch watch;
     const std::atomic<bool> stop{false};
     (void)run_training(small_model(), train, {.log = folder / "log"}, watch, stop);
-    const bool away = train.memory.homes.any_away();
+    const bool away = train.memory.homes.any_away(), disk = train.memory.homes.any_on_disk();
+    double waited = 0;
     ASSERT_EQ(watch.lines.size(), 3U);
     for (const StepLine& line : watch.lines) {
       EXPECT_EQ(line.shows_waits, away);
       EXPECT_EQ(line.waits.copies > 0, away);
+      EXPECT_EQ(line.shows_disk, disk);
       EXPECT_GE(line.compute_share(), 0);
+      waited += line.waits.disk;
     }
+    EXPECT_EQ(waited > 0, disk) << homes;
+    EXPECT_EQ(read_text_file(folder / "log", 1 << 20).find("\"disk_share\":") != std::string::npos, disk);
     EXPECT_EQ(read_text_file(folder / "log", 1 << 20).find("\"updates_share\":") != std::string::npos, away);
   }
 }

@@ -16,6 +16,9 @@ struct DiskOptions {
   BlockFileOptions file{};
 };
 
+// Where their file is made: `folder`, or the folder for temporary files, unless that is kept in memory.
+std::filesystem::path offload_folder(const DiskOptions& options);
+
 // Bytes to and from the disk.
 struct DiskTraffic {
   int64_t read = 0;

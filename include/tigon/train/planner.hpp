@@ -121,21 +121,4 @@ struct Fit {
 Fit largest_fit(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
                 const Budget& budget);
 
-// What to switch on next, in the study's order, each with what it would save here.
-struct Advice {
-  std::string flag;  // "--recompute selective"
-  std::string why;
-  int64_t total_bytes = 0;  // of the plan with it, and with everything above it
-  SpaceBytes bytes{};       // the same, place by place
-};
-std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
-
-// What to move on from the host to a disk, one after the other, each with what it would take then.
-struct DiskAdvice {
-  std::string flag;  // "--offload weights=host,gradients=host,states=nvme"
-  SpaceBytes bytes;
-  DiskTraffic step;
-};
-std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
-
 }  // namespace tigon

@@ -53,12 +53,12 @@ struct StepLine {
   double gemm_share = 0;         // of the machine's measured GEMM rate; 0: not measured
   // What the step has waited for, as shares of its time; the rest computed. Shown where something is away.
   Waits waits{};
-  bool shows_waits = false;
+  bool shows_waits = false, shows_disk = false;
   int64_t planned_bytes = 0;
   int64_t counted = 0;  // labels of the step that count; 0: the loss is of nothing
   double epoch = 0;     // how often the data was taken up to here; 0 for random tokens
 
-  double compute_share() const { return 1 - waits.copies - waits.updates; }
+  double compute_share() const { return 1 - waits.copies - waits.updates - waits.disk; }
 };
 
 // Who watches a run. An exception thrown here ends the run and reaches the caller of run_training; the checkpoints

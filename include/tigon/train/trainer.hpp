@@ -17,6 +17,7 @@ namespace tigon {
 struct Waits {
   double copies = 0;   // to and from the host
   double updates = 0;  // of parameters that the next layer needs
+  double disk = 0;     // copies from and to the disk, and updates of what is there
 };
 
 // What one step came to.

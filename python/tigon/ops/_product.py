@@ -1,8 +1,8 @@
 """The matrix products of linear layers, written where the caller wants them.
 
 Large ones in 16 bits on a GPU are the library's own, whose algorithms are chosen for a chip under load
-(bench/results/h200-python.md), and so are those of odd sizes, which it pads (bench/results/h200-odd-rows.md). Elsewhere they are torch's, whose settings for f32 products hold then. All tensors are
-matrices; rows may lie apart.
+(bench/results/h200-python.md), and so are those of odd sizes, which it pads (bench/results/h200-odd-rows.md).
+Elsewhere they are torch's, whose settings for f32 products hold then. All tensors are matrices; rows may lie apart.
 """
 
 import torch

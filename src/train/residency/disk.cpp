@@ -16,8 +16,11 @@ namespace fs = std::filesystem;
 // No machine gives such an address to anybody, so that a tensor is on a disk or not by its address alone.
 constexpr uintptr_t kFirst = uintptr_t{1} << 58, kLast = uintptr_t{1} << 59;
 
+}  // namespace
+
 // /tmp is often kept in memory, which is what this has no room in.
-fs::path folder_for_large_files() {
+fs::path offload_folder(const DiskOptions& options) {
+  if (!options.folder.empty()) return options.folder;
   const char* chosen = std::getenv("TMPDIR");
   fs::path folder = chosen != nullptr && *chosen != '\0' ? chosen : "/var/tmp";
   if (!kept_in_memory(folder)) return folder;
@@ -28,8 +31,6 @@ fs::path folder_for_large_files() {
                                             .fix = "Name one with --offload-dir."});
 }
 
-}  // namespace
-
 bool on_disk(const Tensor& t) noexcept {
   const auto address = reinterpret_cast<uintptr_t>(t.data);
   return address >= kFirst && address < kLast;
@@ -37,7 +38,7 @@ bool on_disk(const Tensor& t) noexcept {
 
 Disk::Disk(const DiskOptions& options, int64_t bytes) {
   if (bytes == 0) return;
-  folder_ = options.folder.empty() ? folder_for_large_files() : options.folder;
+  folder_ = offload_folder(options);
   file_.emplace(folder_, "what has its home on the disk", bytes, options.file);
 }
 

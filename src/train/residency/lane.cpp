@@ -57,7 +57,8 @@ Moment Lane::add(std::span<const Copy> copies, const Moment& after, Observer* wa
         }
         if (done) done->record(lane);
       });
-  return {queued, std::move(done)};
+  Moment copied(queued, std::move(done));
+  return concerns_disk(copies) ? std::move(copied).of_disk() : copied;
 }
 
 }  // namespace tigon

@@ -30,7 +30,8 @@ class Flag {
 };
 
 // The scopes in which whoever computes waits.
-inline constexpr std::string_view kWaitForCopies = "wait for copies", kWaitForUpdates = "wait for updates";
+inline constexpr std::string_view kWaitForCopies = "wait for copies", kWaitForUpdates = "wait for updates",
+                                  kWaitForDisk = "wait for the disk";
 
 // Something that will have happened: a task of a host's thread, and what that task has queued on a GPU or with other
 // threads. The one word by which those that compute, copy and update wait for each other.
@@ -53,6 +54,12 @@ class Moment {
     return Moment(nullptr, std::make_shared<const std::vector<Moment>>(std::move(moments)));
   }
 
+  // The same, of a copy from the disk or to it.
+  Moment of_disk() && {
+    disk_ = true;
+    return std::move(*this);
+  }
+
   // The thread that calls waits, and gets the error of a task that failed.
   void wait() const {
     wait_for_task();
@@ -66,7 +73,8 @@ class Moment {
     for (size_t i = 0; i < others(); ++i) (*queued_)[i].check();
   }
   // What is queued on ctx.stream from now on waits for the device's part of it; the caller waits for the host's.
-  void hold(const Context& ctx, std::string_view scope = kWaitForCopies) const {
+  void hold(const Context& ctx) const { hold(ctx, disk_ ? kWaitForDisk : kWaitForCopies); }
+  void hold(const Context& ctx, std::string_view scope) const {
     if (!flag_ && !queued_ && !event_) return;
     const Scope waits(ctx, scope);
     queue_wait(ctx);
@@ -88,6 +96,7 @@ class Moment {
   std::shared_ptr<const Flag> flag_;
   std::shared_ptr<const std::vector<Moment>> queued_;
   std::shared_ptr<const DeviceEvent> event_;
+  bool disk_ = false;
 };
 
 }  // namespace tigon

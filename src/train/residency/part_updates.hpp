@@ -21,7 +21,9 @@ class PartUpdates {
   const Moment& updated(int part) const { return updated_[static_cast<size_t>(part)]; }
   // What ctx.stream gets from now on comes after the part's last update.
   void hold(const Context& ctx, int part) const {
-    if (!ctx.measuring()) updated(part).hold(ctx, kWaitForUpdates);
+    if (ctx.measuring()) return;
+    // The disk is slower than who updates what is there.
+    updated(part).hold(ctx, residents_.update_ring.bytes() > 0 ? kWaitForDisk : kWaitForUpdates);
   }
   // Throws what an update has failed of; waits for nothing.
   void check() const;

@@ -1,0 +1,126 @@
+#include "tigon/train/advice.hpp"
+
+#include <algorithm>
+
+namespace tigon {
+
+namespace {
+
+// The stages by name, as --recompute takes them. With tiles the MLP is one stage, without them three.
+StageMask nameable(StageMask mask, bool tiled) {
+  const std::string text = recompute_to_string(mask);
+  if (text == "none" || text == "selective" || text == "block") return mask;
+  const StageMask parts = stage_bit(StageId::gate_up) | stage_bit(StageId::activation) | stage_bit(StageId::down);
+  if (tiled && (mask & parts) == parts) mask |= stage_bit(StageId::mlp);
+  return mask & ~(tiled ? parts : stage_bit(StageId::mlp));
+}
+
+double seconds_of(const ModelConfig& model, const MemoryPlan& plan, const RatesOf& rates) {
+  return rates ? predict_step(model, plan, rates(plan.train)).seconds : 0.0;
+}
+
+}  // namespace
+
+std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train, Device meant,
+                           const RatesOf& rates) {
+  std::vector<Advice> list;
+  int64_t least = plan_memory(model, parameters, train).total_bytes();
+  // Takes a change up if it saves anything here.
+  const auto suggest = [&](const TrainConfig& changed, std::string flag, std::string why) {
+    const MemoryPlan plan = plan_memory(model, parameters, changed);
+    if (plan.total_bytes() >= least) return;
+    least = plan.total_bytes();
+    train = changed;
+    list.push_back({.flag = std::move(flag),
+                    .why = std::move(why),
+                    .total_bytes = least,
+                    .bytes = plan.bytes(),
+                    .seconds = seconds_of(model, plan, rates)});
+  };
+  const auto recompute = [&](const char* what) {
+    TrainConfig changed = train;
+    changed.memory.recompute |= recompute_from_string(what);
+    changed.memory.recompute = nameable(changed.memory.recompute, changed.memory.mlp_tile > 0);
+    return changed;
+  };
+  const auto precision = [&](const char* name) {
+    TrainConfig changed = train;
+    changed.precision = precision_from_string(name);
+    return changed;
+  };
+  // The study's order: fused kernels and checkpointing always; then precision; then smaller pieces.
+  TrainConfig fused = train;
+  fused.fused = {};
+  suggest(fused, "--fused all", "no whole logits, no intermediates; faster as well");
+  const TrainConfig selective = recompute("selective");
+  suggest(selective, "--recompute " + recompute_to_string(selective.memory.recompute),
+          "norms and activations are made again: a few per cent of time");
+  suggest(recompute("block"), "--recompute block", "only each layer's input stays: about a quarter more time");
+  if (train.precision.weight == DType::f32) {
+    suggest(precision("bf16"), "--precision bf16", "16-bit weights, gradients and activations, f32 master copy");
+  }
+  suggest(precision("bf16-sr"), "--precision bf16-sr", "8 bytes a parameter: bf16 states with stochastic rounding");
+  const auto offload = [&](const char* what, const char* why) {
+    TrainConfig changed = train;
+    changed.memory.homes = homes_from_string(what);
+    changed.memory.updater = settled_updater(train.memory.updater, changed.memory.homes, meant);
+    suggest(changed, std::string("--offload ") + what, why);
+  };
+  if (meant.kind == DeviceKind::cuda && !train.memory.homes.any_away()) {
+    offload("optimizer", "states and gradients on the host, updated behind the next forward");
+    offload("all", "weights too: they come twice a step, which large batches hide");
+    offload("all+checkpoints", "each layer's input as well");
+  }
+  TrainConfig tiled = train;
+  tiled.memory.mlp_tile = std::min<int64_t>(2048, train.tokens());
+  tiled.memory.recompute = nameable(train.memory.recompute, true);
+  const std::string stages = tiled.memory.recompute == train.memory.recompute
+                                 ? ""
+                                 : "--recompute " + recompute_to_string(tiled.memory.recompute) + " ";
+  suggest(tiled, stages + "--mlp-tile " + std::to_string(tiled.memory.mlp_tile),
+          "the MLP's inner values for a tile of tokens at a time");
+  TrainConfig lean = train;
+  lean.memory.chunk.lean = true;
+  suggest(lean, "--lean-loss",
+          lean.streams_vocabulary() ? "embedding and head come in panels too, never whole: a fourth product"
+                                    : "the loss in panels of the vocabulary: a fourth product");
+  if (!train.memory.update_early && train.accumulate == 1 && !train.memory.moves_updates()) {
+    TrainConfig early = train;
+    early.memory.update_early = true;
+    early.clip = 0;
+    suggest(early, "--update-early --clip 0", "one layer's gradients at a time, updated in backward; no clipping");
+  }
+  if (train.batch > 1 && !train.memory.update_early && train.accumulate * train.batch <= kMostMicroBatches) {
+    TrainConfig micro = train;
+    micro.accumulate *= micro.batch;
+    micro.batch = 1;
+    // Else what is away would move with each of them.
+    const bool by_layers = train.memory.moves_updates();
+    if (by_layers) micro.memory.order = Order::layers;
+    suggest(micro, "--batch 1 --accumulate " + std::to_string(micro.accumulate) + (by_layers ? " --order layers" : ""),
+            "the same step in micro-batches");
+  }
+  return list;
+}
+
+std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train,
+                                    const RatesOf& rates) {
+  std::vector<DiskAdvice> list;
+  Homes& homes = train.memory.homes;
+  // What is on the disk is updated by the host, which has to have states and gradients.
+  const bool updated = homes.states != Home::device && homes.gradients != Home::device;
+  // The largest first, and last what moves the most.
+  for (Home* home : {&homes.states, &homes.layer_inputs, &homes.gradients, &homes.weights}) {
+    if (*home != Home::host || (!updated && home != &homes.layer_inputs)) continue;
+    *home = Home::nvme;
+    if (home != &homes.layer_inputs) train.memory.updater = Updater::cpu;
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    list.push_back({.flag = "--offload " + to_string(homes),
+                    .bytes = plan.bytes(),
+                    .step = plan.disk_step,
+                    .seconds = seconds_of(model, plan, rates)});
+  }
+  return list;
+}
+
+}  // namespace tigon
