@@ -293,6 +293,8 @@ ops::Adamw convert(const tigon_adamw_args& a, const Arguments& in) {
           .grad = in.tensor(a.grad),
           .m = in.tensor(a.m),
           .v = in.tensor(a.v),
+          .m_scale = in.tensor(a.m_scale),
+          .v_scale = in.tensor(a.v_scale),
           .param_copy = in.tensor(a.param_copy),
           .grad_scale = in.tensor(a.grad_scale),
           .lr = a.lr,

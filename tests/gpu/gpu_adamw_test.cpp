@@ -1,8 +1,9 @@
-// adamw on a GPU where everything is bf16 and rounded by chance: bit for bit what the CPU makes of it, in the kernel
-// for whole vectors and in the one for the rest.
+// adamw on a GPU, bit for bit what the CPU makes of it: where everything is bf16 and rounded by chance, in the kernel
+// for whole vectors and in the one for the rest; and over states in 8 bits.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "gpu/gpu_fixture.hpp"
@@ -71,6 +72,97 @@ TEST_F(GpuAdamw, RoundsByChanceAsTheCpuDoes) {
       for (size_t e = 0; e < on_cpu[i].size(); ++e) different += on_cpu[i][e].bits != on_gpu[i][e].bits;
       EXPECT_EQ(different, 0) << "array " << i << " of " << c.n << " from " << c.first_element << ", off by "
                               << c.shift;
+    }
+  }
+}
+
+// What an update over states in 8 bits reads and writes, on the host and again on the GPU.
+class Coded {
+ public:
+  enum { kParam, kGrad, kM, kV, kMScale, kVScale, kCopy, kCount };
+
+  Coded(int64_t n, DType param, DType copy, int64_t shift, Device device) : device_(device) {
+    const DType types[kCount] = {param, DType::bf16, DType::u8, DType::u8, DType::f32, DType::f32, copy};
+    const int64_t blocks = (n + ops::kCodeBlock - 1) / ops::kCodeBlock;
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t elements = i == kMScale || i == kVScale ? blocks : n,
+                    bytes = (elements + shift) * size_of(types[i]);
+      host_[i].resize(static_cast<size_t>(bytes));
+      if (device.kind != DeviceKind::cpu) memory_.emplace_back(device, bytes);
+      std::byte* place = device.kind == DeviceKind::cpu ? host_[i].data() : memory_.back().data();
+      tensors_[i] = Tensor::contiguous(place + shift * size_of(types[i]), types[i], {elements}, device);
+      on_host_[i] = tensors_[i];
+      on_host_[i].data = host_[i].data() + shift * size_of(types[i]);
+      on_host_[i].device = {};
+    }
+  }
+  void fill(int64_t step) {
+    const RandomStream random{.seed = 5, .step = static_cast<uint32_t>(step)};
+    for (int64_t e = 0; e < on_host_[kGrad].elements(); ++e) {
+      const auto index = static_cast<uint64_t>(e);
+      const float spread = e % 7 == 0 ? 1e-4f : 1.0f;  // so that all decades of the tables are used
+      on_host_[kGrad].as<bf16>()[e] = bf16(spread * random.normal(index));
+      if (step > 1) continue;
+      const float value = random.normal(index + (uint64_t{1} << 40));
+      if (on_host_[kParam].dtype == DType::f32) on_host_[kParam].as<float>()[e] = value;
+      if (on_host_[kParam].dtype == DType::bf16) on_host_[kParam].as<bf16>()[e] = bf16(value);
+    }
+    if (on_host_[kGrad].elements() > 500) on_host_[kGrad].as<bf16>()[300] = bf16(INFINITY);
+    move(true);
+  }
+  void update(int64_t step, bool stochastic) {
+    ops::adamw({.device = device_}, {.param = tensors_[kParam],
+                                     .grad = tensors_[kGrad],
+                                     .m = tensors_[kM],
+                                     .v = tensors_[kV],
+                                     .m_scale = tensors_[kMScale],
+                                     .v_scale = tensors_[kVScale],
+                                     .param_copy = stochastic ? Tensor{} : tensors_[kCopy],
+                                     .lr = 0.01,
+                                     .weight_decay = 0.1,
+                                     .step = step,
+                                     .rounding = stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest,
+                                     .seed = 77,
+                                     .tensor_id = 9,
+                                     .first_element = 512});
+    move(false);
+  }
+  const std::vector<std::byte>& bytes(int i) const { return host_[i]; }
+
+ private:
+  void move(bool to_device) {
+    if (device_.kind == DeviceKind::cpu) return;
+    const Context ctx{.device = device_};
+    for (size_t i = 0; i < kCount; ++i) {
+      void *host = host_[i].data(), *device = memory_[i].data();
+      device_copy(ctx, to_device ? device : host, to_device ? host : device, static_cast<int64_t>(host_[i].size()));
+    }
+    synchronize(ctx);
+  }
+
+  Device device_;
+  std::array<std::vector<std::byte>, kCount> host_;
+  std::vector<DeviceMemory> memory_;
+  std::array<Tensor, kCount> tensors_, on_host_;
+};
+
+TEST_F(GpuAdamw, KeepsStatesInEightBitsAsTheCpuDoes) {
+  for (const int64_t n : {1, 255, 4096, 70001, 1 << 20}) {
+    for (const int64_t shift : {0, 1}) {
+      for (const bool stochastic : {false, true}) {
+        const DType param = stochastic ? DType::bf16 : DType::f32;
+        Coded cpu(n, param, DType::f16, shift, {}), gpu(n, param, DType::f16, shift, kGpu);
+        for (int64_t step = 1; step <= 3; ++step) {
+          for (Coded* states : {&cpu, &gpu}) {
+            states->fill(step);
+            states->update(step, stochastic);
+          }
+          for (int i = 0; i < Coded::kCount; ++i) {
+            EXPECT_TRUE(cpu.bytes(i) == gpu.bytes(i))
+                << "array " << i << " of " << n << ", off by " << shift << ", step " << step;
+          }
+        }
+      }
     }
   }
 }

@@ -1,10 +1,12 @@
 // adamw: one pass over all arrays, a piece at a time. A piece that is not f32 is widened into a buffer in the nearest
-// cache, so one loop serves every mix of types; memory is the limit, not the loop.
+// cache, so one loop serves every mix of types; memory is the limit, not the loop. States in 8 bits are decoded into
+// the same buffers, and encoded from there block by block.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/adamw.cpp"  // NOLINT
 #include <hwy/foreach_target.h>
 // clang-format off: must follow foreach_target.h
 #include "backend/cpu/adamw.hpp"
+#include "backend/cpu/codes-inl.hpp"
 #include "backend/cpu/cpu_backend.hpp"
 #include "backend/cpu/parallel.hpp"
 #include "backend/cpu/philox-inl.hpp"
@@ -116,6 +118,53 @@ void AdamwHalves(const ops::Adamw& args, const AdamwFactors& factors, bool, int6
   }
 }
 
+static_assert(kPiece % ops::kCodeBlock == 0);
+
+// One of the blocks of a piece that begins at element `first`; the last one of an array may be shorter.
+struct CodeBlock {
+  CodeBlock(int64_t first, int64_t n, int64_t in_piece)
+      : begin(first + in_piece), size(std::min(n - in_piece, ops::kCodeBlock)), scale(begin / ops::kCodeBlock) {}
+  int64_t begin, size, scale;
+};
+
+float* decoded_piece(const Tensor& codes, const Tensor& scales, const DynamicMap& map, int64_t first, int64_t n,
+                     float* out) {
+  for (int64_t in_piece = 0; in_piece < n; in_piece += ops::kCodeBlock) {
+    const CodeBlock block(first, n, in_piece);
+    const uint8_t* from = codes.as<uint8_t>() + block.begin;
+    uint8_t whole[ops::kCodeBlock] = {};
+    if (block.size < ops::kCodeBlock)
+      from = static_cast<uint8_t*>(std::memcpy(whole, from, static_cast<size_t>(block.size)));
+    decode_block(from, scales.as<float>()[block.scale], map, out + in_piece);
+  }
+  return out;
+}
+
+template <bool kSigned>
+void encode_piece(float* values, const DynamicCells& cells, const Tensor& codes, const Tensor& scales, int64_t first,
+                  int64_t n) {
+  for (int64_t in_piece = 0; in_piece < n; in_piece += ops::kCodeBlock) {
+    const CodeBlock block(first, n, in_piece);
+    float* const from = values + in_piece;
+    uint8_t* const to = codes.as<uint8_t>() + block.begin;
+    std::fill(from + block.size, from + ops::kCodeBlock, 0.0f);
+    const float scale = scales.as<float>()[block.scale] = block_scale(from);
+    uint8_t whole[ops::kCodeBlock];
+    encode_block<kSigned>(from, scale, cells, block.size < ops::kCodeBlock ? whole : to);
+    if (block.size < ops::kCodeBlock) std::memcpy(to, whole, static_cast<size_t>(block.size));
+  }
+}
+
+// An element that is not finite any more would take its block with it.
+void keep_finite(float* m, float* v, int64_t n) {
+  for_row(n, [&](int64_t j, auto part) HWY_ATTR {
+    const V new_m = load(m + j, part), new_v = load(v + j, part);
+    const auto finite = hn::And(hn::IsFinite(new_m), hn::IsFinite(new_v));
+    store(hn::IfThenElseZero(finite, new_m), m + j, part);
+    store(hn::IfThenElseZero(finite, new_v), v + j, part);
+  });
+}
+
 void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool stream_copy, int64_t begin, int64_t end) {
   HWY_ALIGN float param_buffer[kPiece];
   HWY_ALIGN float grad_buffer[kPiece];
@@ -124,14 +173,19 @@ void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool strea
   HWY_ALIGN uint32_t words_buffer[random_buffer(kPiece) + HWY_MAX_BYTES / 4];
   const AdamwLanes lanes(factors);
   const bool stochastic = args.rounding == ops::Rounding::stochastic;
+  const bool coded = args.m.dtype == DType::u8;
+  const bool narrow_param = args.param.dtype != DType::f32;
+  const bool narrow_m = args.m.dtype == DType::bf16, narrow_v = args.v.dtype == DType::bf16;
   const RandomStream stream{.seed = args.seed, .step = static_cast<uint32_t>(args.step), .tensor = args.tensor_id};
 
   for (int64_t first = begin; first < end; first += kPiece) {
     const int64_t n = std::min(kPiece, end - first);
     float* const param = read_piece(args.param, first, 1, n, param_buffer);
     const float* const grad = read_piece(args.grad, first, 1, n, grad_buffer);
-    float* const m = read_piece(args.m, first, 1, n, m_buffer);
-    float* const v = read_piece(args.v, first, 1, n, v_buffer);
+    float* const m = coded ? decoded_piece(args.m, args.m_scale, kSignedTables.map, first, n, m_buffer)
+                           : read_piece(args.m, first, 1, n, m_buffer);
+    float* const v = coded ? decoded_piece(args.v, args.v_scale, kUnsignedTables.map, first, n, v_buffer)
+                           : read_piece(args.v, first, 1, n, v_buffer);
     for_row(n, [&](int64_t j, auto part) HWY_ATTR {
       V new_param = load(param + j, part), new_m = load(m + j, part), new_v = load(v + j, part);
       lanes.update(load(grad + j, part), new_param, new_m, new_v);
@@ -141,12 +195,11 @@ void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool strea
     });
 
     const auto element = static_cast<uint64_t>(args.first_element + first);
-    const bool narrow_param = args.param.dtype != DType::f32;
-    if (stochastic && (narrow_param || m == m_buffer || v == v_buffer)) {
+    if (stochastic && (narrow_param || narrow_m || narrow_v)) {
       const uint32_t* words = random_words(stream, element, n, words_buffer);
       if (narrow_param) round_piece<0>(param, args.param.dtype, words, n);
-      if (m == m_buffer) round_piece<16>(m, DType::bf16, words, n);
-      if (v == v_buffer) round_piece<16, ops::kBitsOfV>(v, DType::bf16, words, n);
+      if (narrow_m) round_piece<16>(m, DType::bf16, words, n);
+      if (narrow_v) round_piece<16, ops::kBitsOfV>(v, DType::bf16, words, n);
     } else if (narrow_param && args.param_copy) {
       // The copy is of the parameter as stored.
       with_type(args.param.dtype, [&](auto* type) HWY_ATTR {
@@ -155,8 +208,13 @@ void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool strea
       });
     }
     if (narrow_param) write_piece(param, args.param, first, 1, n);
-    if (m == m_buffer) write_piece(m, args.m, first, 1, n);
-    if (v == v_buffer) write_piece(v, args.v, first, 1, n);
+    if (narrow_m) write_piece(m, args.m, first, 1, n);
+    if (narrow_v) write_piece(v, args.v, first, 1, n);
+    if (coded) {
+      keep_finite(m, v, n);
+      encode_piece<true>(m, kSignedTables.cells, args.m, args.m_scale, first, n);
+      encode_piece<false>(v, kUnsignedTables.cells, args.v, args.v_scale, first, n);
+    }
     if (args.param_copy && stream_copy) copy_param<true>(param, args.param_copy, first, n);
     if (args.param_copy && !stream_copy) copy_param<false>(param, args.param_copy, first, n);
   }
