@@ -17,11 +17,12 @@ struct Flags {
   int tensors = 12;
 };
 
-void print_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train) {
+void print_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
   const StudyFormulas f = study_formulas(model, parameters, train);
   fmt::print("\nBy formula, to compare:\n");
-  fmt::print("  static, {} bytes a parameter     {:>12}   (16P, mixed precision: {})\n",
-             train.precision.bytes_per_parameter(), human_bytes(f.static_bytes), human_bytes(f.static_mixed_16p));
+  const double each = static_cast<double>(f.static_bytes) / static_cast<double>(parameters.elements());
+  fmt::print("  {:<32} {:>12}   (16P, mixed precision: {})\n", fmt::format("static, {:.4g} bytes a parameter", each),
+             human_bytes(f.static_bytes), human_bytes(f.static_mixed_16p));
   fmt::print("  the input of every layer         {:>12}   batch·seq·hidden·bytes·layers\n", human_bytes(f.checkpoints));
   fmt::print("  logits, f32                      {:>12}   an eager framework holds about three of them\n",
              human_bytes(f.logits));
@@ -82,13 +83,13 @@ void print_advice(const ModelConfig& model, const ParameterList& parameters, con
 }
 
 // Where the host has too little.
-void print_disk_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
+void print_host_advice(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train,
                        const SpaceBytes& planned, const Budget& budget) {
   if (budget.host == 0 || planned.pinned + planned.host <= budget.host) return;
-  const std::vector<DiskAdvice> list = disk_advice(model, parameters, train);
+  const std::vector<HostAdvice> list = host_advice(model, parameters, train);
   if (list.empty()) return;
   fmt::print("\nTo need less of the host, one after the other:\n");
-  for (const DiskAdvice& a : list) {
+  for (const HostAdvice& a : list) {
     fmt::print("  {}{}\n    {} of the host, {} of the disk; a step writes {} and reads {}\n", a.flag,
                budget.holds(a.bytes) ? " — fits" : "", human_bytes(a.bytes.pinned + a.bytes.host),
                human_bytes(a.bytes.disk), human_bytes(a.step.written), human_bytes(a.step.read));
@@ -143,7 +144,10 @@ void run(const Flags& flags) {
              flags.model.model, to_string(model.family), static_cast<double>(count) * 1e-6, model.layers, model.hidden,
              model.heads, model.kv_heads, model.head_dim, model.vocab);
   fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens{}, {}\n\n", train.batch, train.seq,
-             train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "", train.precision.name,
+             train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "",
+             train.precision.name + (train.optimizer.kind == Optimizer::adamw
+                                         ? std::string()
+                                         : ", " + std::string(to_string(train.optimizer.kind))),
              recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
              homes_text(plan.train), to_string(flags.model.train.device));
   fmt::print("{}", plan_table(plan));
@@ -154,10 +158,10 @@ void run(const Flags& flags) {
     fmt::print("  {:>12}  {} ({}{})\n", human_bytes(row.bytes), row.name, to_string(row.memory_class),
                row.count > 1 ? fmt::format(", {} of them", row.count) : "");
   }
-  print_formulas(model, count, train);
+  print_formulas(model, parameters, train);
   if (budget.given()) print_fit(model, parameters, train, plan.bytes(), budget);
   print_advice(model, parameters, train, plan.bytes(), budget);
-  print_disk_advice(model, parameters, train, plan.bytes(), budget);
+  print_host_advice(model, parameters, train, plan.bytes(), budget);
   fmt::print("{}", note);
 }
 

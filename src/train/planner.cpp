@@ -162,12 +162,12 @@ std::vector<MemoryPlan::PeakRow> MemoryPlan::alive_at_peak() const {
   return list;
 }
 
-StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train) {
+StudyFormulas study_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
   const int64_t tokens = train.tokens();
   const ops::ChunkRule paper{.liger = true};
   const int64_t chunk = ops::chunk_tokens(paper, train.device, tokens, model.hidden, model.vocab, 4);
-  return {.static_bytes = parameters * train.precision.bytes_per_parameter(),
-          .static_mixed_16p = parameters * 16,
+  return {.static_bytes = static_bytes(parameters, train),
+          .static_mixed_16p = parameters.elements() * 16,
           .checkpoints = product({tokens, model.hidden, size_of(train.precision.weight), model.layers}),
           .logits = product({tokens, model.vocab, 4}),
           .chunk_logits = product({chunk, model.vocab, 4})};
@@ -256,6 +256,11 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     offload("all", "weights too: they come twice a step, which large batches hide");
     offload("all+checkpoints", "each layer's input as well");
   }
+  if (train.optimizer.kind == Optimizer::adamw) {
+    TrainConfig coded = train;
+    coded.optimizer.kind = Optimizer::adamw8;
+    suggest(coded, "--optimizer adamw8", "AdamW's m and v in 8 bits each, but of the embedding and of what is small");
+  }
   TrainConfig tiled = train;
   tiled.memory.mlp_tile = std::min<int64_t>(2048, train.tokens());
   tiled.memory.recompute = nameable(train.memory.recompute, true);
@@ -284,15 +289,22 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   return list;
 }
 
-std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {
-  std::vector<DiskAdvice> list;
+std::vector<HostAdvice> host_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train) {
+  std::vector<HostAdvice> list;
   Homes& homes = train.memory.homes;
+  const auto suggest = [&](std::string flag) {
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    list.push_back({.flag = std::move(flag), .bytes = plan.bytes(), .step = plan.disk_step});
+  };
+  if (homes.states == Home::host && train.optimizer.kind == Optimizer::adamw) {
+    train.optimizer.kind = Optimizer::adamw8;
+    suggest("--optimizer adamw8");
+  }
   // The largest first, and last what moves the most.
   for (Home* home : {&homes.states, &homes.layer_inputs, &homes.gradients, &homes.weights}) {
     if (*home != Home::host) continue;
     *home = Home::nvme;
-    const MemoryPlan plan = plan_memory(model, parameters, train);
-    list.push_back({.flag = "--offload " + to_string(homes), .bytes = plan.bytes(), .step = plan.disk_step});
+    suggest("--offload " + to_string(homes));
   }
   return list;
 }

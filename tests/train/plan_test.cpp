@@ -100,14 +100,15 @@ TEST(PlanMemory, BytesPerParameterAreTheStudys) {
   const ModelConfig model = builtin_model("llama-3.2-1b");
   const ParameterList parameters(model);
   EXPECT_EQ(parameters.elements(), 1'235'814'400);
-  EXPECT_EQ(precision_from_string("bf16").bytes_per_parameter(), 16);
-  EXPECT_EQ(precision_from_string("fp16").bytes_per_parameter(), 16);
-  EXPECT_EQ(precision_from_string("bf16-sr").bytes_per_parameter(), 8);
   TrainConfig train;
+  for (const auto& [name, bytes] : {std::pair{"fp32", 16}, {"bf16", 16}, {"fp16", 16}, {"bf16-sr", 8}}) {
+    train.precision = precision_from_string(name);
+    EXPECT_EQ(static_bytes(parameters, train), bytes * parameters.elements()) << name;
+  }
   train.batch = 4;
   train.seq = 1024;
   train.precision = precision_from_string("fp16");
-  const StudyFormulas f = study_formulas(model, parameters.elements(), train);
+  const StudyFormulas f = study_formulas(model, parameters, train);
   EXPECT_EQ(f.checkpoints, int64_t{256} << 20);
   EXPECT_EQ(f.logits, int64_t{4} * 1024 * 128256 * 4);
 }
@@ -118,7 +119,7 @@ TEST(PlanMemory, FormulasEndAtTheLargestNumber) {
   TrainConfig train = small_run();
   train.batch = 1 << 20;
   train.seq = 1 << 24;
-  EXPECT_EQ(study_formulas(model, 1, train).logits, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(study_formulas(model, ParameterList(model), train).logits, std::numeric_limits<int64_t>::max());
 }
 
 // The most that is alive at one time besides scratch, which depends on the CPU's instructions and threads.
@@ -265,16 +266,18 @@ TEST(PlanMemory, FitStaysWithinEveryPlace) {
   }
 }
 
+// With states of 8 bits already: that is the first advice otherwise, below.
 TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
   const ModelConfig model = builtin_model("llama-3.2-1b");
   const ParameterList parameters(model);
   TrainConfig train;
   train.batch = 4;
   train.memory.homes = homes_from_string("all+checkpoints");
+  train.optimizer.kind = Optimizer::adamw8;
   SpaceBytes last = plan_memory(model, parameters, train).bytes();
-  const std::vector<DiskAdvice> list = disk_advice(model, parameters, train);
+  const std::vector<HostAdvice> list = host_advice(model, parameters, train);
   ASSERT_EQ(list.size(), 4U);
-  for (const DiskAdvice& a : list) {
+  for (const HostAdvice& a : list) {
     EXPECT_LT(a.bytes.pinned + a.bytes.host, last.pinned + last.host) << a.flag;
     EXPECT_GT(a.bytes.disk, last.disk) << a.flag;
     EXPECT_EQ(a.bytes.device, last.device);
@@ -286,7 +289,23 @@ TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
   }
   EXPECT_LT(last.pinned + last.host, int64_t{256} << 20);  // rings
   train.memory.homes = {};
-  EXPECT_TRUE(disk_advice(model, parameters, train).empty());
+  EXPECT_TRUE(host_advice(model, parameters, train).empty());
+}
+
+TEST(PlanMemory, AdviceForTheHostBeginsWithStatesInEightBits) {
+  const ModelConfig model = builtin_model("llama-3.2-1b");
+  const ParameterList parameters(model);
+  TrainConfig train;
+  train.memory.homes = homes_from_string("all");
+  const SpaceBytes before = plan_memory(model, parameters, train).bytes();
+  const HostAdvice first = host_advice(model, parameters, train).at(0);
+  EXPECT_EQ(first.flag, "--optimizer adamw8");
+  const int64_t saved = before.pinned + before.host - first.bytes.pinned - first.bytes.host;
+  train.optimizer.kind = Optimizer::adamw8;
+  EXPECT_EQ(plan_memory(model, parameters, train).bytes(), first.bytes);
+  // All but the embedding and 4k of norms: two bytes and two scales for 256 elements instead of eight.
+  const double coded = 1235814400.0 - 128256 * 2048;
+  EXPECT_NEAR(static_cast<double>(saved), coded * (6 - 8.0 / 256), 1e6);
 }
 
 TEST(PlanMemory, AdviceSavesStepByStep) {

@@ -99,13 +99,13 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
 
 // The study's formulas, to stand beside the plan.
 struct StudyFormulas {
-  int64_t static_bytes = 0;      // bytes per parameter · P
+  int64_t static_bytes = 0;      // weights, gradients and states
   int64_t static_mixed_16p = 0;  // 16·P
   int64_t checkpoints = 0;       // batch·seq·hidden·bytes·layers
   int64_t logits = 0;            // batch·seq·vocab·4, about three of which an eager framework holds
   int64_t chunk_logits = 0;      // of the paper's chunk
 };
-StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train);
+StudyFormulas study_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
 
 // The largest batch at this sequence length, and the largest sequence at this batch, whose plan fits; 0: none does.
 struct Fit {
@@ -124,12 +124,13 @@ struct Advice {
 };
 std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
 
-// What to move on from the host to a disk, one after the other, each with what it would take then.
-struct DiskAdvice {
+// What the host can do without, one after the other, each with what the run would take then: states in fewer bits, and
+// then what a disk can hold.
+struct HostAdvice {
   std::string flag;  // "--offload weights=host,gradients=host,states=nvme"
   SpaceBytes bytes;
   DiskTraffic step;
 };
-std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
+std::vector<HostAdvice> host_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train);
 
 }  // namespace tigon
