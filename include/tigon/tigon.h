@@ -554,6 +554,17 @@ typedef struct tigon_adamw_args {
 TIGON_API int tigon_adamw(const tigon_context* context, const tigon_adamw_args* args);
 TIGON_API int tigon_adamw_scratch(const tigon_context* context, const tigon_adamw_args* args, int64_t* bytes);
 
+/* Many AdamW updates at once. */
+typedef struct tigon_adamw_list_args {
+  uint32_t struct_size;
+  const tigon_adamw_args* updates; /* each started from TIGON_ADAMW_INIT */
+  int64_t update_count;
+} tigon_adamw_list_args;
+#define TIGON_ADAMW_LIST_INIT \
+  { .struct_size = sizeof(tigon_adamw_list_args) }
+TIGON_API int tigon_adamw_list(const tigon_context* context, const tigon_adamw_list_args* args);
+TIGON_API int tigon_adamw_list_scratch(const tigon_context* context, const tigon_adamw_list_args* args, int64_t* bytes);
+
 /* norm of all tensors together and the factor that clips it to max_norm. */
 typedef struct tigon_global_norm_args {
   uint32_t struct_size;

@@ -43,10 +43,7 @@ void check_scales(const Check& check, const Adamw& args) {
   }
 }
 
-}  // namespace
-
-void adamw(const Context& ctx, const Adamw& args) {
-  const Check check("adamw", ctx);
+void check_update(const Check& check, const Adamw& args) {
   check.tensor("param", args.param, {-1}, "[n]");
   const int64_t n = args.param.sizes[0];
   check.floating("param", args.param);
@@ -85,8 +82,26 @@ void adamw(const Context& ctx, const Adamw& args) {
   check.known("rounding", args.rounding, Rounding::stochastic);
   if (args.first_element < 0 || args.first_element > (int64_t{1} << 60))
     check.fail("'first_element' is out of range", "0 to 2^60", std::to_string(args.first_element));
+}
+
+}  // namespace
+
+void adamw(const Context& ctx, const Adamw& args) {
+  check_update(Check("adamw", ctx), args);
   // Scales are as empty as what they are of.
   route(ctx, args, args.param.dtype, &Backend::adamw, "adamw", {&args.param, &args.m, &args.v, &args.param_copy});
+}
+
+void adamw_list(const Context& ctx, const AdamwList& args) {
+  const Check check("adamw_list", ctx);
+  const Tensor* some = nullptr;  // a parameter with elements
+  for (const Adamw& update : args.updates) {
+    check_update(check, update);
+    if ((update.param.dtype == DType::f64) != (args.updates[0].param.dtype == DType::f64))
+      check.fail("'param' has the wrong type: f64 does not mix with other types");
+    if (update.param.sizes[0] > 0) some = &update.param;
+  }
+  if (some != nullptr) route(ctx, args, some->dtype, &Backend::adamw_list, "adamw_list", {some});
 }
 
 }  // namespace tigon::ops

@@ -413,6 +413,16 @@ void fill(Source& in, tigon_adamw_args& a) {
   a.seed = in.whole(a.seed);
   a.first_element = in.whole(a.first_element);
 }
+void fill(Source& in, tigon_adamw_list_args& a) {
+  static tigon_adamw_args updates[3];
+  a = TIGON_ADAMW_LIST_INIT;
+  a.update_count = in.whole(in.byte() % 4);
+  const bool absent = in.byte() == 255;
+  for (tigon_adamw_args& update : updates) fill(in, update);
+  if (in.byte() == 255) updates[1].struct_size = in.byte();
+  a.updates = absent ? nullptr : updates;
+  if (a.update_count > 3) a.update_count = 3;  // nobody can tell how long the caller's memory is
+}
 void fill(Source& in, tigon_global_norm_args& a) {
   a = TIGON_GLOBAL_NORM_INIT;
   a.tensors = in.list(&a.tensor_count);

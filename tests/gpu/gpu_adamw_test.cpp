@@ -1,12 +1,15 @@
 // adamw on a GPU, bit for bit what the CPU makes of it: where everything is bf16 and rounded by chance, in the kernel
-// for whole vectors and in the one for the rest; and over states in 8 bits.
+// for whole vectors and in the one for the rest; and over types and sizes of every kind, alone
+// and in a list.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
-#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "gpu/gpu_fixture.hpp"
+#include "ops/adamw_arrays.hpp"
 #include "tigon/core/half.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/ops/adamw.hpp"
@@ -76,93 +79,52 @@ TEST_F(GpuAdamw, RoundsByChanceAsTheCpuDoes) {
   }
 }
 
-// What an update over states in 8 bits reads and writes, on the host and again on the GPU.
-class Coded {
+// Arrays of every kind, and their twins on the GPU.
+class Twins {
  public:
-  enum { kParam, kGrad, kM, kV, kMScale, kVScale, kCopy, kCount };
-
-  Coded(int64_t n, DType param, DType copy, int64_t shift, Device device) : device_(device) {
-    const DType types[kCount] = {param, DType::bf16, DType::u8, DType::u8, DType::f32, DType::f32, copy};
-    const int64_t blocks = (n + ops::kCodeBlock - 1) / ops::kCodeBlock;
-    for (int i = 0; i < kCount; ++i) {
-      const int64_t elements = i == kMScale || i == kVScale ? blocks : n,
-                    bytes = (elements + shift) * size_of(types[i]);
-      host_[i].resize(static_cast<size_t>(bytes));
-      if (device.kind != DeviceKind::cpu) memory_.emplace_back(device, bytes);
-      std::byte* place = device.kind == DeviceKind::cpu ? host_[i].data() : memory_.back().data();
-      tensors_[i] = Tensor::contiguous(place + shift * size_of(types[i]), types[i], {elements}, device);
-      on_host_[i] = tensors_[i];
-      on_host_[i].data = host_[i].data() + shift * size_of(types[i]);
-      on_host_[i].device = {};
+  explicit Twins(std::vector<AdamwArrays> arrays) : arrays_(std::move(arrays)) {
+    for (AdamwArrays& a : arrays_) {
+      memory_.emplace_back(kGpu, std::max<int64_t>(1, static_cast<int64_t>(a.bytes().size())));
+      device_copy(ctx_, memory_.back().data(), a.bytes().data(), static_cast<int64_t>(a.bytes().size()));
     }
   }
-  void fill(int64_t step) {
-    const RandomStream random{.seed = 5, .step = static_cast<uint32_t>(step)};
-    for (int64_t e = 0; e < on_host_[kGrad].elements(); ++e) {
-      const auto index = static_cast<uint64_t>(e);
-      const float spread = e % 7 == 0 ? 1e-4f : 1.0f;  // so that all decades of the tables are used
-      on_host_[kGrad].as<bf16>()[e] = bf16(spread * random.normal(index));
-      if (step > 1) continue;
-      const float value = random.normal(index + (uint64_t{1} << 40));
-      if (on_host_[kParam].dtype == DType::f32) on_host_[kParam].as<float>()[e] = value;
-      if (on_host_[kParam].dtype == DType::bf16) on_host_[kParam].as<bf16>()[e] = bf16(value);
+  std::vector<ops::Adamw> updates(int64_t step) {
+    std::vector<ops::Adamw> list;
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      list.push_back(arrays_[i].update(step, static_cast<uint32_t>(i), memory_[i].data(), kGpu));
+    return list;
+  }
+  const std::vector<AdamwArrays>& fetch() {
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      std::vector<std::byte>& bytes = arrays_[i].bytes();
+      device_copy(ctx_, bytes.data(), memory_[i].data(), static_cast<int64_t>(bytes.size()));
     }
-    if (on_host_[kGrad].elements() > 500) on_host_[kGrad].as<bf16>()[300] = bf16(INFINITY);
-    move(true);
+    synchronize(ctx_);
+    return arrays_;
   }
-  void update(int64_t step, bool stochastic) {
-    ops::adamw({.device = device_}, {.param = tensors_[kParam],
-                                     .grad = tensors_[kGrad],
-                                     .m = tensors_[kM],
-                                     .v = tensors_[kV],
-                                     .m_scale = tensors_[kMScale],
-                                     .v_scale = tensors_[kVScale],
-                                     .param_copy = stochastic ? Tensor{} : tensors_[kCopy],
-                                     .lr = 0.01,
-                                     .weight_decay = 0.1,
-                                     .step = step,
-                                     .rounding = stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest,
-                                     .seed = 77,
-                                     .tensor_id = 9,
-                                     .first_element = 512});
-    move(false);
-  }
-  const std::vector<std::byte>& bytes(int i) const { return host_[i]; }
 
  private:
-  void move(bool to_device) {
-    if (device_.kind == DeviceKind::cpu) return;
-    const Context ctx{.device = device_};
-    for (size_t i = 0; i < kCount; ++i) {
-      void *host = host_[i].data(), *device = memory_[i].data();
-      device_copy(ctx, to_device ? device : host, to_device ? host : device, static_cast<int64_t>(host_[i].size()));
-    }
-    synchronize(ctx);
-  }
-
-  Device device_;
-  std::array<std::vector<std::byte>, kCount> host_;
+  Context ctx_{.device = kGpu};
+  std::vector<AdamwArrays> arrays_;
   std::vector<DeviceMemory> memory_;
-  std::array<Tensor, kCount> tensors_, on_host_;
 };
 
-TEST_F(GpuAdamw, KeepsStatesInEightBitsAsTheCpuDoes) {
-  for (const int64_t n : {1, 255, 4096, 70001, 1 << 20}) {
-    for (const int64_t shift : {0, 1}) {
-      for (const bool stochastic : {false, true}) {
-        const DType param = stochastic ? DType::bf16 : DType::f32;
-        Coded cpu(n, param, DType::f16, shift, {}), gpu(n, param, DType::f16, shift, kGpu);
-        for (int64_t step = 1; step <= 3; ++step) {
-          for (Coded* states : {&cpu, &gpu}) {
-            states->fill(step);
-            states->update(step, stochastic);
-          }
-          for (int i = 0; i < Coded::kCount; ++i) {
-            EXPECT_TRUE(cpu.bytes(i) == gpu.bytes(i))
-                << "array " << i << " of " << n << ", off by " << shift << ", step " << step;
-          }
-        }
-      }
+TEST_F(GpuAdamw, DoesWhatTheCpuDoesOneByOneAndTogether) {
+  // Four times, so that there are several launches of a list.
+  std::vector<AdamwArrays> cpu;
+  for (int i = 0; i < 4; ++i) {
+    for (AdamwArrays& a : adamw_arrays_of_every_kind()) cpu.push_back(std::move(a));
+  }
+  Twins alone(cpu), together(cpu);
+  const Context gpu{.device = kGpu};
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (const ops::Adamw& update : updates_of(cpu, step)) ops::adamw({}, update);
+    for (const ops::Adamw& update : alone.updates(step)) ops::adamw(gpu, update);
+    ops::adamw_list(gpu, {.updates = together.updates(step)});
+    const std::vector<AdamwArrays>&on_gpu_alone = alone.fetch(), &on_gpu_together = together.fetch();
+    for (size_t i = 0; i < cpu.size(); ++i) {
+      EXPECT_TRUE(on_gpu_alone[i].bytes() == cpu[i].bytes()) << "alone, " << i << ", step " << step;
+      EXPECT_TRUE(on_gpu_together[i].bytes() == cpu[i].bytes()) << "together, " << i << ", step " << step;
     }
   }
 }

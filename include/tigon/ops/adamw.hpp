@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <span>
+
 #include "tigon/core/context.hpp"
 
 namespace tigon::ops {
@@ -51,5 +53,13 @@ struct Adamw {
   int64_t first_element = 0;  // index of param[0] in the whole tensor, for shards; of 8-bit states whole blocks
 };
 void adamw(const Context& ctx, const Adamw& args);
+
+// Many updates at once, as one after the other would be: on a CPU their blocks are shared among the threads together,
+// on a GPU up to 128 of them are one launch. Each is checked as adamw checks it; that no two of them share memory is
+// not. All are in f64, or none.
+struct AdamwList {
+  std::span<const Adamw> updates{};
+};
+void adamw_list(const Context& ctx, const AdamwList& args);
 
 }  // namespace tigon::ops

@@ -14,6 +14,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
@@ -230,37 +231,74 @@ namespace tigon::cpu {
 HWY_EXPORT(AdamwPieces);
 HWY_EXPORT(AdamwHalves);
 
-void adamw(const Context& ctx, const ops::Adamw& args) {
-  if (ctx.measuring()) return;
+namespace {
+
+// Blocks of whole pieces, so that streamed stores stay aligned.
+constexpr int64_t kBlock = int64_t{1} << 16;
+
+// One array's update, ready to run block by block.
+struct Update {
+  const ops::Adamw* args;
+  AdamwFactors factors;
+  bool stream_copy;
+  void (*run)(const ops::Adamw&, const AdamwFactors&, bool, int64_t, int64_t);
+  int64_t end_block;  // counted through all arrays
+
+  int64_t blocks() const { return (args->param.sizes[0] + kBlock - 1) / kBlock; }
+};
+
+Update update_of(const ops::Adamw& args) {
   const auto step = static_cast<double>(args.step);
   const double correction1 = 1.0 - std::pow(args.beta1, step), correction2 = 1.0 - std::pow(args.beta2, step);
-  const AdamwFactors factors{
-      .grad_scale = args.grad_scale ? *args.grad_scale.as<float>() : 1.0f,
-      .beta1 = static_cast<float>(args.beta1),
-      .beta2 = static_cast<float>(args.beta2),
-      .one_minus_beta1 = static_cast<float>(1.0 - args.beta1),
-      .one_minus_beta2 = static_cast<float>(1.0 - args.beta2),
-      .root_correction2 = static_cast<float>(1.0 / std::sqrt(correction2)),
-      .eps = static_cast<float>(args.eps),
-      .step_size = static_cast<float>(args.lr / correction1),
-      .decay = static_cast<float>(args.lr * args.weight_decay),
-  };
-  // Blocks of whole pieces, so that streamed stores stay aligned.
-  constexpr int64_t kBlock = int64_t{1} << 16;
-  const int64_t n = args.param.sizes[0];
-  const bool stream_copy = args.param_copy && larger_than_cache(args.param_copy.bytes()) &&
-                           reinterpret_cast<uintptr_t>(args.param_copy.data) % 64 == 0;
   const auto halves = [&] {
     for (const Tensor* t : {&args.param, &args.grad, &args.m, &args.v}) {
       if (t->dtype != DType::bf16) return false;
     }
     return args.rounding == ops::Rounding::stochastic && !args.param_copy;
   };
-  const auto run = halves() ? HWY_DYNAMIC_DISPATCH(AdamwHalves) : HWY_DYNAMIC_DISPATCH(AdamwPieces);
-  parallel_tasks(ctx, (n + kBlock - 1) / kBlock, [&](int64_t block) {
-    run(args, factors, stream_copy, block * kBlock, std::min(n, (block + 1) * kBlock));
-  });
+  return {.args = &args,
+          .factors =
+              {
+                  .grad_scale = args.grad_scale ? *args.grad_scale.as<float>() : 1.0f,
+                  .beta1 = static_cast<float>(args.beta1),
+                  .beta2 = static_cast<float>(args.beta2),
+                  .one_minus_beta1 = static_cast<float>(1.0 - args.beta1),
+                  .one_minus_beta2 = static_cast<float>(1.0 - args.beta2),
+                  .root_correction2 = static_cast<float>(1.0 / std::sqrt(correction2)),
+                  .eps = static_cast<float>(args.eps),
+                  .step_size = static_cast<float>(args.lr / correction1),
+                  .decay = static_cast<float>(args.lr * args.weight_decay),
+              },
+          .stream_copy = args.param_copy && larger_than_cache(args.param_copy.bytes()) &&
+                         reinterpret_cast<uintptr_t>(args.param_copy.data) % 64 == 0,
+          .run = halves() ? HWY_DYNAMIC_DISPATCH(AdamwHalves) : HWY_DYNAMIC_DISPATCH(AdamwPieces),
+          .end_block = 0};
 }
+
+}  // namespace
+
+void adamw_list(const Context& ctx, const ops::AdamwList& args) {
+  if (ctx.measuring()) return;
+  constexpr size_t kAtOnce = 256;  // as many as stand here
+  std::array<Update, kAtOnce> updates;
+  for (size_t done = 0; done < args.updates.size(); done += kAtOnce) {
+    const auto some = args.updates.subspan(done, std::min(kAtOnce, args.updates.size() - done));
+    int64_t blocks = 0;
+    for (size_t i = 0; i < some.size(); ++i) {
+      updates[i] = update_of(some[i]);
+      updates[i].end_block = blocks += updates[i].blocks();
+    }
+    const Update *const first = updates.data(), *const end = first + some.size();
+    parallel_tasks(ctx, blocks, [&](int64_t block) {
+      const Update& u =
+          *std::upper_bound(first, end, block, [](int64_t b, const Update& update) { return b < update.end_block; });
+      const int64_t begin = (block - (u.end_block - u.blocks())) * kBlock;
+      u.run(*u.args, u.factors, u.stream_copy, begin, std::min(u.args->param.sizes[0], begin + kBlock));
+    });
+  }
+}
+
+void adamw(const Context& ctx, const ops::Adamw& args) { cpu::adamw_list(ctx, {.updates = {&args, 1}}); }
 
 }  // namespace tigon::cpu
 #endif

@@ -78,4 +78,8 @@ void adamw(const Context& ctx, const ops::Adamw& args) {
   }
 }
 
+void adamw_list(const Context& ctx, const ops::AdamwList& args) {
+  for (const ops::Adamw& update : args.updates) reference::adamw(ctx, update);
+}
+
 }  // namespace tigon::reference
