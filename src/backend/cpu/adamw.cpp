@@ -121,48 +121,46 @@ void AdamwHalves(const ops::Adamw& args, const AdamwFactors& factors, bool, int6
 
 static_assert(kPiece % ops::kCodeBlock == 0);
 
-// One of the blocks of a piece that begins at element `first`; the last one of an array may be shorter.
-struct CodeBlock {
-  CodeBlock(int64_t first, int64_t n, int64_t in_piece)
-      : begin(first + in_piece), size(std::min(n - in_piece, ops::kCodeBlock)), scale(begin / ops::kCodeBlock) {}
-  int64_t begin, size, scale;
-};
+// f(in_piece, first, size) for each block of a piece of n elements from `first` on; the last of an array may be
+// shorter.
+template <class F>
+void for_code_blocks(int64_t first, int64_t n, const F& f) {
+  for (int64_t i = 0; i < n; i += ops::kCodeBlock) f(i, first + i, std::min(n - i, ops::kCodeBlock));
+}
 
 float* decoded_piece(const Tensor& codes, const Tensor& scales, const DynamicMap& map, int64_t first, int64_t n,
                      float* out) {
-  for (int64_t in_piece = 0; in_piece < n; in_piece += ops::kCodeBlock) {
-    const CodeBlock block(first, n, in_piece);
-    const uint8_t* from = codes.as<uint8_t>() + block.begin;
+  for_code_blocks(first, n, [&](int64_t in_piece, int64_t begin, int64_t size) {
+    const uint8_t* from = codes.as<uint8_t>() + begin;
     uint8_t whole[ops::kCodeBlock] = {};
-    if (block.size < ops::kCodeBlock)
-      from = static_cast<uint8_t*>(std::memcpy(whole, from, static_cast<size_t>(block.size)));
-    decode_block(from, scales.as<float>()[block.scale], map, out + in_piece);
-  }
+    if (size < ops::kCodeBlock) from = static_cast<uint8_t*>(std::memcpy(whole, from, static_cast<size_t>(size)));
+    decode_block(from, scales.as<float>()[begin / ops::kCodeBlock], map, out + in_piece);
+  });
   return out;
 }
 
 template <bool kSigned>
-void encode_piece(float* values, const DynamicCells& cells, const Tensor& codes, const Tensor& scales, int64_t first,
-                  int64_t n) {
-  for (int64_t in_piece = 0; in_piece < n; in_piece += ops::kCodeBlock) {
-    const CodeBlock block(first, n, in_piece);
-    float* const from = values + in_piece;
-    uint8_t* const to = codes.as<uint8_t>() + block.begin;
-    std::fill(from + block.size, from + ops::kCodeBlock, 0.0f);
-    const float scale = scales.as<float>()[block.scale] = block_scale(from);
-    uint8_t whole[ops::kCodeBlock];
-    encode_block<kSigned>(from, scale, cells, block.size < ops::kCodeBlock ? whole : to);
-    if (block.size < ops::kCodeBlock) std::memcpy(to, whole, static_cast<size_t>(block.size));
-  }
+void encode(float* values, float scale, const DynamicCells& cells, const Tensor& codes, const Tensor& scales,
+            int64_t begin, int64_t size) {
+  scales.as<float>()[begin / ops::kCodeBlock] = scale;
+  uint8_t* const to = codes.as<uint8_t>() + begin;
+  uint8_t whole[ops::kCodeBlock];
+  encode_block<kSigned>(values, scale, cells, size < ops::kCodeBlock ? whole : to);
+  if (size < ops::kCodeBlock) std::memcpy(to, whole, static_cast<size_t>(size));
 }
 
-// An element that is not finite any more would take its block with it.
-void keep_finite(float* m, float* v, int64_t n) {
-  for_row(n, [&](int64_t j, auto part) HWY_ATTR {
-    const V new_m = load(m + j, part), new_v = load(v + j, part);
-    const auto finite = hn::And(hn::IsFinite(new_m), hn::IsFinite(new_v));
-    store(hn::IfThenElseZero(finite, new_m), m + j, part);
-    store(hn::IfThenElseZero(finite, new_v), v + j, part);
+void encode_piece(const ops::Adamw& args, float* m, float* v, int64_t first, int64_t n) {
+  for_code_blocks(first, n, [&](int64_t in_piece, int64_t begin, int64_t size) {
+    float *const block_m = m + in_piece, *const block_v = v + in_piece;
+    for (float* values : {block_m, block_v}) std::fill(values + size, values + ops::kCodeBlock, 0.0f);
+    float m_scale = block_scale(block_m), v_scale = block_scale(block_v);
+    if (!std::isfinite(m_scale) || !std::isfinite(v_scale)) {
+      keep_finite_block(block_m, block_v);
+      m_scale = block_scale(block_m);
+      v_scale = block_scale(block_v);
+    }
+    encode<true>(block_m, m_scale, kSignedTables.cells, args.m, args.m_scale, begin, size);
+    encode<false>(block_v, v_scale, kUnsignedTables.cells, args.v, args.v_scale, begin, size);
   });
 }
 
@@ -211,11 +209,7 @@ void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool strea
     if (narrow_param) write_piece(param, args.param, first, 1, n);
     if (narrow_m) write_piece(m, args.m, first, 1, n);
     if (narrow_v) write_piece(v, args.v, first, 1, n);
-    if (coded) {
-      keep_finite(m, v, n);
-      encode_piece<true>(m, kSignedTables.cells, args.m, args.m_scale, first, n);
-      encode_piece<false>(v, kUnsignedTables.cells, args.v, args.v_scale, first, n);
-    }
+    if (coded) encode_piece(args, m, v, first, n);
     if (args.param_copy && stream_copy) copy_param<true>(param, args.param_copy, first, n);
     if (args.param_copy && !stream_copy) copy_param<false>(param, args.param_copy, first, n);
   }

@@ -37,12 +37,25 @@ inline void decode_block(const uint8_t* codes, float scale, const DynamicMap& ma
   for (int64_t j = 0; j < 256; j += lanes()) store(hn::Mul(load(out + j, Full{}), set(scale)), out + j, Full{});
 }
 
-// What a block is scaled by: its largest magnitude, or 0 where that is below f32's normal range.
+// What a block is scaled by: its largest magnitude, or 0 where that is below f32's normal range. Not finite where not
+// all of it is: as integers, infinity and NaN are larger than any number.
 inline float block_scale(const float* values) {
-  V largest = zero();
-  for (int64_t j = 0; j < 256; j += lanes()) largest = hn::Max(largest, hn::Abs(load(values + j, Full{})));
-  const float scale = hn::GetLane(hn::MaxOfLanes(D(), largest));
+  const DI32 di32;
+  auto largest = hn::Zero(di32);
+  for (int64_t j = 0; j < 256; j += lanes())
+    largest = hn::Max(largest, hn::BitCast(di32, hn::Abs(load(values + j, Full{}))));
+  const float scale = hn::GetLane(hn::BitCast(D(), hn::MaxOfLanes(di32, largest)));
   return scale < std::numeric_limits<float>::min() ? 0.0f : scale;
+}
+
+// An element of either that is not finite any more would take its block with it.
+inline void keep_finite_block(float* a, float* b) {
+  for (int64_t j = 0; j < 256; j += lanes()) {
+    const V x = load(a + j, Full{}), y = load(b + j, Full{});
+    const auto finite = hn::And(hn::IsFinite(x), hn::IsFinite(y));
+    store(hn::IfThenElseZero(finite, x), a + j, Full{});
+    store(hn::IfThenElseZero(finite, y), b + j, Full{});
+  }
 }
 
 // Finite values; they become what they are times 1 / scale.
