@@ -115,7 +115,7 @@ void add_bench(CLI::App& app) {
               "time, \":f32dw\" asks for an\n"
               "f32 gradient of the weight, \":ignored=SHARE\" ignores that share of the tokens, and \":racing\" allows "
               "gradients that differ\n"
-              "from run to run (GPU).\n"
+              "from run to run (GPU). \":8bit\" keeps AdamW's states in 8 bits.\n"
               "\nExample:  tigon bench ops --ops rmsnorm --shapes 4096x4096,16384x2048 --dtype f32,bf16 --memory");
   ops->callback([flags] { run(*flags); });
 }

@@ -43,6 +43,14 @@ void ModelFlags::add_to(CLI::App& command) {
            "fp16 (as bf16, with a dynamic loss scale)",
            train.precision.name, [this](const std::string& text) { train.precision = precision_from_string(text); })
       ->check(CLI::IsMember(precision_names()));
+  add_word(command, "--optimizer",
+           "adamw; or adamw8, AdamW whose m and v take 8 bits each, with a scale for 256 elements, as bitsandbytes has "
+           "them. Norms, biases, matrices of less than 4096 elements and the embedding keep the precision's",
+           std::string(to_string(train.optimizer.kind)),
+           [this](const std::string& text) { train.optimizer.kind = optimizer_from_string(text); })
+      ->check(CLI::IsMember(optimizer_names()));
+  command.add_flag("--adamw8-embedding", train.optimizer.embedding_in_8_bits,
+                   "With adamw8: the embedding too, and a head that is tied to it");
   CLI::Option* lora =
       add_word(command, "--lora",
                "Train low-rank adapters beside the frozen model: r=16,alpha=32,targets=all-linear; targets also as "

@@ -24,8 +24,9 @@ struct Flags {
 void print_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
   const StudyFormulas f = study_formulas(model, parameters, train);
   fmt::print("\nBy formula, to compare:\n");
-  fmt::print("  static, {} bytes a parameter     {:>12}   (16P, mixed precision: {})\n",
-             train.precision.bytes_per_parameter(), human_bytes(f.static_bytes), human_bytes(f.static_mixed_16p));
+  const double each = static_cast<double>(f.static_bytes) / static_cast<double>(parameters.elements());
+  fmt::print("  {:<32} {:>12}   (16P, mixed precision: {})\n", fmt::format("static, {:.4g} bytes a parameter", each),
+             human_bytes(f.static_bytes), human_bytes(f.static_mixed_16p));
   fmt::print("  the input of every layer         {:>12}   batch·seq·hidden·bytes·layers\n", human_bytes(f.checkpoints));
   fmt::print("  logits, f32                      {:>12}   an eager framework holds about three of them\n",
              human_bytes(f.logits));
@@ -110,12 +111,12 @@ void print_advice(const Planned& run, const Budget& budget) {
 }
 
 // Where the host has too little.
-void print_disk_advice(const Planned& run, const Budget& budget) {
+void print_host_advice(const Planned& run, const Budget& budget) {
   if (budget.host == 0 || run.bytes.pinned + run.bytes.host <= budget.host) return;
-  const std::vector<DiskAdvice> list = disk_advice(run.model, run.parameters, run.train, run.rates);
+  const std::vector<HostAdvice> list = host_advice(run.model, run.parameters, run.train, run.rates);
   if (list.empty()) return;
   fmt::print("\nTo need less of the host, one after the other:\n");
-  for (const DiskAdvice& a : list) {
+  for (const HostAdvice& a : list) {
     const std::string time = run.more_time(a.seconds);
     fmt::print("  {}{}\n    {} of the host, {} of the disk; a step writes {} and reads {}{}\n", a.flag,
                budget.holds(a.bytes) ? " — fits" : "", human_bytes(a.bytes.pinned + a.bytes.host),
@@ -200,7 +201,10 @@ void run(const Flags& flags) {
              flags.model.model, to_string(model.family), static_cast<double>(count) * 1e-6, model.layers, model.hidden,
              model.heads, model.kv_heads, model.head_dim, model.vocab);
   fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens{}, {}\n\n", train.batch, train.seq,
-             train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "", train.precision.name,
+             train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "",
+             train.precision.name + (train.optimizer.kind == Optimizer::adamw
+                                         ? std::string()
+                                         : ", " + std::string(to_string(train.optimizer.kind))),
              recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
              homes_text(plan.train), to_string(flags.model.train.device));
   fmt::print("{}", plan_table(plan));
@@ -227,7 +231,7 @@ void run(const Flags& flags) {
   print_step(planned, step, here ? "measured here" : recorded_rates_text());
   if (budget.given()) print_fit(model, parameters, train, plan.bytes(), budget);
   print_advice(planned, budget);
-  print_disk_advice(planned, budget);
+  print_host_advice(planned, budget);
   fmt::print("{}", note);
   if (!flags.html.empty()) write_page(flags, model, parameters, plan, budget, note);
 }

@@ -88,19 +88,26 @@ Rates disk_rates(const TrainConfig& train) try {
 double host_update_rate(const TrainConfig& train) {
   constexpr int64_t kElements = int64_t{1} << 23;
   const Precision& precision = train.precision;
+  const bool coded = train.optimizer.kind == Optimizer::adamw8;  // nearly all of it
   HeapArena heap;
   const Context ctx{.threads = train.threads, .memory = &heap};
-  const auto make = [&](DType dtype) {
-    OwnedTensor tensor(ctx, "rate", dtype, {kElements}, MemoryClass::other);
+  const auto make_of = [&](DType dtype, int64_t elements) {
+    OwnedTensor tensor(ctx, "rate", dtype, {elements}, MemoryClass::other);
     std::memset(tensor.view.data, 0, static_cast<size_t>(tensor.view.bytes()));
     return tensor;
   };
-  const OwnedTensor weight = make(precision.weight), grad = make(precision.grad), m = make(precision.m),
-                    v = make(precision.v), master = precision.master ? make(*precision.master) : OwnedTensor();
+  const auto make = [&](DType dtype) { return make_of(dtype, kElements); };
+  const auto scale = [&] { return coded ? make_of(DType::f32, kElements / ops::kCodeBlock) : OwnedTensor(); };
+  const OwnedTensor weight = make(precision.weight), grad = make(precision.grad),
+                    m = make(coded ? DType::u8 : precision.m), v = make(coded ? DType::u8 : precision.v),
+                    m_scale = scale(), v_scale = scale(),
+                    master = precision.master ? make(*precision.master) : OwnedTensor();
   const ops::Adamw args{.param = master.view.present() ? master.view : weight.view,
                         .grad = grad,
                         .m = m,
                         .v = v,
+                        .m_scale = m_scale,
+                        .v_scale = v_scale,
                         .param_copy = master.view.present() ? weight.view : Tensor{},
                         .rounding = precision.rounding};
   return rate_of(kElements, [&] { ops::adamw(ctx, args); });

@@ -18,6 +18,7 @@ namespace {
 
 DType slot_dtype(const Slot& slot, DType dtype) {
   if (slot.role == Role::index) return DType::i64;
+  if (slot.role == Role::code) return DType::u8;
   return slot.role == Role::statistic ? DType::f32 : dtype;
 }
 
@@ -29,7 +30,7 @@ void fill(const Tensor& t, const Slot& slot) {
   std::vector<float> choices(kChoices);
   for (int64_t i = 0; i < kChoices; ++i) {
     const auto element = static_cast<uint64_t>(i);
-    if (slot.role != Role::index) {
+    if (slot.role != Role::index && slot.role != Role::code) {
       choices[static_cast<size_t>(i)] =
           static_cast<float>(slot.fill.mean + slot.fill.deviation * random.normal(element));
     } else if (random.uniform(2 * element) < slot.fill.ignored) {
@@ -51,6 +52,7 @@ void fill(const Tensor& t, const Slot& slot) {
       case DType::i64:
         t.as<int64_t>()[e] = slot.fill.sequence ? e % slot.fill.limit : static_cast<int64_t>(value);
         break;
+      case DType::u8: t.as<uint8_t>()[e] = static_cast<uint8_t>(value); break;
       default: t.as<float>()[e] = value; break;
     }
   }

@@ -529,8 +529,8 @@ typedef struct tigon_adamw_args {
   uint32_t struct_size;
   tigon_tensor param;      /* [n] f32, bf16 or f16 */
   tigon_tensor grad;       /* [n] */
-  tigon_tensor m;          /* [n] f32 or bf16 */
-  tigon_tensor v;          /* [n] f32 or bf16 */
+  tigon_tensor m;          /* [n] f32 or bf16; or u8, and then v too */
+  tigon_tensor v;          /* [n] f32 or bf16; or u8 */
   tigon_tensor param_copy; /* [n] f32, bf16 or f16, optional */
   tigon_tensor grad_scale; /* [1] f32, optional */
   double lr;
@@ -542,7 +542,9 @@ typedef struct tigon_adamw_args {
   int32_t rounding;   /* tigon_rounding */
   uint32_t tensor_id; /* with seed and step: the random stream of stochastic rounding */
   uint64_t seed;
-  int64_t first_element; /* index of param[0] in the whole tensor, for shards */
+  int64_t first_element; /* index of param[0] in the whole tensor, for shards; with 8-bit states a multiple of 256 */
+  tigon_tensor m_scale;  /* [ceil(n / 256)] f32, of m in 8 bits */
+  tigon_tensor v_scale;  /* [ceil(n / 256)] f32, of v in 8 bits */
 } tigon_adamw_args;
 #define TIGON_ADAMW_INIT                                                                                       \
   {                                                                                                            \
@@ -551,6 +553,17 @@ typedef struct tigon_adamw_args {
   }
 TIGON_API int tigon_adamw(const tigon_context* context, const tigon_adamw_args* args);
 TIGON_API int tigon_adamw_scratch(const tigon_context* context, const tigon_adamw_args* args, int64_t* bytes);
+
+/* Many AdamW updates at once. */
+typedef struct tigon_adamw_list_args {
+  uint32_t struct_size;
+  const tigon_adamw_args* updates; /* each started from TIGON_ADAMW_INIT */
+  int64_t update_count;
+} tigon_adamw_list_args;
+#define TIGON_ADAMW_LIST_INIT \
+  { .struct_size = sizeof(tigon_adamw_list_args) }
+TIGON_API int tigon_adamw_list(const tigon_context* context, const tigon_adamw_list_args* args);
+TIGON_API int tigon_adamw_list_scratch(const tigon_context* context, const tigon_adamw_list_args* args, int64_t* bytes);
 
 /* norm of all tensors together and the factor that clips it to max_norm. */
 typedef struct tigon_global_norm_args {

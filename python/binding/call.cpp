@@ -26,6 +26,7 @@ struct Gathered {
   Place place;
   const char* first_tensor = nullptr;
   std::vector<Ref> copies;
+  bool fresh = true;  // what is written was allocated just before
 };
 
 // From the first element to the end of the last.
@@ -58,7 +59,8 @@ bool fill_tensor(const Field& field, PyObject* value, char* slot, Gathered* gath
                  device_name(gathered->place), gathered->place.index);
     return false;
   }
-  if (field.use.written && view.place.device == TIGON_CPU) want_huge_pages(view.tensor.data, extent_bytes(view.tensor));
+  if (gathered->fresh && field.use.written && view.place.device == TIGON_CPU)
+    want_huge_pages(view.tensor.data, extent_bytes(view.tensor));
   std::memcpy(slot, &view.tensor, sizeof(view.tensor));
   return true;
 }
@@ -193,6 +195,53 @@ int scratch_bytes(const Op& op, const tigon_context& context, const char* argume
   return TIGON_OK;
 }
 
+// The stream or the threads of where the tensors are.
+bool set_context(const Place& place, tigon_context* context) {
+  context->struct_size = sizeof(*context);
+  context->device = place.device;
+  context->device_index = place.index;
+  return place.device == TIGON_CUDA ? set_stream(context) : set_threads(context);
+}
+
+template <class Body>
+int run(const tigon_context& context, const Body& body) {
+  if (context.device == TIGON_CUDA)
+    return body();  // only launches: less time than handing the interpreter over and back
+  int status = TIGON_OK;
+  Py_BEGIN_ALLOW_THREADS;
+  status = body();
+  Py_END_ALLOW_THREADS;
+  return status;
+}
+
+PyObject* call_list(const Op& op, PyObject* const* args) {
+  if (PyList_Check(args[0]) == 0)
+    return PyErr_Format(PyExc_TypeError, "%s: '%s' is no list", op.name, op.fields[0].name);
+  const Py_ssize_t count = PyList_Size(args[0]);
+  for (size_t f = 0; f < op.fields.size(); ++f) {
+    if (PyList_Check(args[f]) == 0 || PyList_Size(args[f]) == count) continue;
+    return PyErr_Format(PyExc_ValueError, "%s: '%s' has %zd values, and '%s' has %zd", op.name, op.fields[f].name,
+                        PyList_Size(args[f]), op.fields[0].name, count);
+  }
+  if (count == 0) Py_RETURN_NONE;
+  std::vector<char> structs(static_cast<size_t>(count) * op.size);
+  Gathered gathered;
+  gathered.fresh = false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    char* const one = structs.data() + static_cast<size_t>(i) * op.size;
+    std::memcpy(one, op.defaults, op.size);
+    for (size_t f = 0; f < op.fields.size(); ++f) {
+      PyObject* const value = PyList_Check(args[f]) != 0 ? PyList_GetItem(args[f], i) : args[f];
+      if (!fill(op.fields[f], value, one + op.fields[f].offset, &gathered)) return nullptr;
+    }
+  }
+  tigon_context context{};
+  if (!set_context(gathered.place, &context)) return nullptr;
+  const int status = run(context, [&] { return op.run_list(&context, structs.data(), count); });
+  if (status != TIGON_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
 }  // namespace
 
 PyObject* call(const Op& op, PyObject* const* args, Py_ssize_t count) {
@@ -203,6 +252,7 @@ PyObject* call(const Op& op, PyObject* const* args, Py_ssize_t count) {
   if (static_cast<size_t>(count) != op.fields.size()) {
     return PyErr_Format(PyExc_TypeError, "%s expects %zu arguments, got %zd", op.name, op.fields.size(), count);
   }
+  if (op.run_list != nullptr) return call_list(op, args);
   alignas(std::max_align_t) char arguments[kLargestArguments];
   std::memcpy(arguments, op.defaults, op.size);
   Gathered gathered;
@@ -211,24 +261,14 @@ PyObject* call(const Op& op, PyObject* const* args, Py_ssize_t count) {
     if (!fill(field, args[i], arguments + field.offset, &gathered)) return nullptr;
   }
   tigon_context context{};
-  context.struct_size = sizeof(context);
-  context.device = gathered.place.device;
-  context.device_index = gathered.place.index;
-  const bool cuda = context.device == TIGON_CUDA;
-  if (!(cuda ? set_stream(&context) : set_threads(&context))) return nullptr;
+  if (!set_context(gathered.place, &context)) return nullptr;
 
   int64_t bytes = 0;
   int status = scratch_bytes(op, context, arguments, &bytes);
   if (status != TIGON_OK) return raise_status(status);
   Scratch scratch;
   if (bytes > 0 && !scratch.give(&context, bytes)) return nullptr;
-  if (cuda) {  // only launches, which take less time than handing the interpreter over and back
-    status = op.run(&context, arguments);
-  } else {
-    Py_BEGIN_ALLOW_THREADS;
-    status = op.run(&context, arguments);
-    Py_END_ALLOW_THREADS;
-  }
+  status = run(context, [&] { return op.run(&context, arguments); });
   if (status != TIGON_OK) return raise_status(status);
   Py_RETURN_NONE;
 }

@@ -16,7 +16,8 @@ struct Field {
   const char* name;
 };
 
-// One function of the C ABI, as data: Python's positional arguments fill the fields in this order.
+// One function of the C ABI, as data: Python's positional arguments fill the fields in this order. Where the function
+// takes a list of structs, an argument that is a Python list has a value for each of them, and any other is for all.
 struct Op {
   const char* name;
   const void* defaults;  // the struct's _INIT
@@ -24,6 +25,7 @@ struct Op {
   int (*run)(const tigon_context* context, const void* args);
   int (*scratch)(const tigon_context* context, const void* args, int64_t* bytes);
   std::span<const Field> fields;
+  int (*run_list)(const tigon_context* context, const void* structs, int64_t count) = nullptr;  // then without scratch
 };
 
 inline constexpr size_t kLargestArguments = 2048;

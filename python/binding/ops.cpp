@@ -191,6 +191,30 @@ Op embedding_backward() {
   return op<Args, tigon_embedding_backward, tigon_embedding_backward_scratch>("embedding_backward", defaults, fields);
 }
 
+Op adamw_list() {
+  using Args = tigon_adamw_args;
+  static_assert(sizeof(Args) <= kLargestArguments);
+  static const Args defaults = TIGON_ADAMW_INIT;
+  static const Field fields[] = {
+      TIGON_OUT(1, param),   TIGON_IN(1, grad),     TIGON_OUT(1, m),         TIGON_OUT(1, v),
+      TIGON_OUT(1, m_scale), TIGON_OUT(1, v_scale), TIGON_IN(1, grad_scale), TIGON_REAL(lr),
+      TIGON_REAL(beta1),     TIGON_REAL(beta2),     TIGON_REAL(eps),         TIGON_REAL(weight_decay),
+      TIGON_INT64(step),     TIGON_INT32(rounding), TIGON_INT64(seed),       TIGON_INT32(tensor_id)};
+  const auto run = [](const tigon_context* context, const void* structs, int64_t count) {
+    tigon_adamw_list_args list = TIGON_ADAMW_LIST_INIT;
+    list.updates = static_cast<const Args*>(structs);
+    list.update_count = count;
+    return tigon_adamw_list(context, &list);
+  };
+  return {.name = "adamw_list",
+          .defaults = &defaults,
+          .size = sizeof(Args),
+          .run = nullptr,
+          .scratch = nullptr,
+          .fields = fields,
+          .run_list = run};
+}
+
 Op scale() {
   using Args = tigon_scale_args;
   static const Args defaults = TIGON_SCALE_INIT;
@@ -225,6 +249,7 @@ std::span<const Op> ops() {
                                  tigon_fused_linear_cross_entropy_backward_scratch>(
           "fused_linear_cross_entropy_backward"),
       embedding_backward(),
+      adamw_list(),
       scale(),
   };
   return all;

@@ -15,23 +15,6 @@ namespace {
 
 thread_local std::string last_error;  // NOLINT: the C idiom for explaining an error number
 
-// A caller's struct as this library knows it: an older, shorter one is padded with zeros, a newer one is refused.
-template <class T>
-T read_struct(const T* from, const char* what) {
-  uint32_t size = 0;
-  if (from != nullptr) std::memcpy(&size, from, sizeof(size));
-  if (size < sizeof(uint32_t) || size > sizeof(T)) {
-    throw Error(ErrorCode::invalid_argument,
-                {.where = what,
-                 .what = from == nullptr ? "the pointer is NULL" : "struct_size does not fit this library",
-                 .expected = "a struct started from its _INIT macro, at most " + std::to_string(sizeof(T)) + " bytes",
-                 .got = std::to_string(size)});
-  }
-  T copy{};
-  std::memcpy(&copy, from, size);
-  return copy;
-}
-
 Context make_context(const tigon_context& c) {
   if (c.device != TIGON_CPU && c.device != TIGON_CUDA) {
     throw Error(ErrorCode::invalid_argument, {.where = "tigon_context",

@@ -293,6 +293,8 @@ ops::Adamw convert(const tigon_adamw_args& a, const Arguments& in) {
           .grad = in.tensor(a.grad),
           .m = in.tensor(a.m),
           .v = in.tensor(a.v),
+          .m_scale = in.tensor(a.m_scale),
+          .v_scale = in.tensor(a.v_scale),
           .param_copy = in.tensor(a.param_copy),
           .grad_scale = in.tensor(a.grad_scale),
           .lr = a.lr,
@@ -305,6 +307,32 @@ ops::Adamw convert(const tigon_adamw_args& a, const Arguments& in) {
           .seed = a.seed,
           .tensor_id = a.tensor_id,
           .first_element = a.first_element};
+}
+
+std::span<const ops::Adamw> Arguments::updates(const tigon_adamw_args* list, int64_t count) const {
+  if (count < 0 || (count > 0 && list == nullptr)) {
+    throw Error(ErrorCode::invalid_argument, {.where = "adamw_list",
+                                              .what = "the list cannot be read",
+                                              .expected = "a pointer to update_count structs",
+                                              .got = list == nullptr ? "NULL" : "a count of " + std::to_string(count)});
+  }
+  const auto* next = reinterpret_cast<const std::byte*>(list);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto one = read_struct(reinterpret_cast<const tigon_adamw_args*>(next), "adamw_list");
+    if (one.struct_size != list->struct_size) {
+      throw Error(ErrorCode::invalid_argument, {.where = "adamw_list",
+                                                .what = "the structs are not of one size",
+                                                .expected = std::to_string(list->struct_size),
+                                                .got = std::to_string(one.struct_size)});
+    }
+    updates_.push_back(convert(one, *this));
+    next += one.struct_size;
+  }
+  return updates_;
+}
+
+ops::AdamwList convert(const tigon_adamw_list_args& a, const Arguments& in) {
+  return {.updates = in.updates(a.updates, a.update_count)};
 }
 
 ops::GlobalNorm convert(const tigon_global_norm_args& a, const Arguments& in) {

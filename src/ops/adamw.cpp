@@ -16,14 +16,34 @@ void check_type(const Check& check, const char* name, const Tensor& t, const Ten
 
 // A moment: f16 would lose v, whose values are squares.
 void check_moment(const Check& check, const char* name, const Tensor& t, const Tensor& param) {
+  if (t.dtype == DType::u8) return;
   check_type(check, name, t, param);
-  if (t.dtype == DType::f16) check.fail("'" + std::string(name) + "' has the wrong type", "f32 or bf16", "f16");
+  if (t.dtype == DType::f16) check.fail("'" + std::string(name) + "' has the wrong type", "f32, bf16 or u8", "f16");
 }
 
-}  // namespace
+// 8-bit states have scales, in whole blocks; others have none.
+void check_scales(const Check& check, const Adamw& args) {
+  const bool coded = args.m.dtype == DType::u8;
+  if (coded != (args.v.dtype == DType::u8)) {
+    check.fail("'m' and 'v' do not go together", "both in 8 bits or neither",
+               std::string(to_string(args.m.dtype)) + " and " + std::string(to_string(args.v.dtype)));
+  }
+  const int64_t blocks = (args.param.sizes[0] + kCodeBlock - 1) / kCodeBlock;
+  for (const auto& [name, scale] : {std::pair{"m_scale", &args.m_scale}, {"v_scale", &args.v_scale}}) {
+    if (coded) {
+      check.tensor(name, *scale, {blocks}, "one for 256 elements");
+      check.statistic(name, *scale, args.param);
+    } else if (scale->present()) {
+      check.fail("'" + std::string(name) + "' belongs to states in 8 bits", "u8 states, or no scales");
+    }
+  }
+  if (coded && args.first_element % kCodeBlock != 0) {
+    check.fail("'first_element' cuts a block of 8-bit states", "a multiple of " + std::to_string(kCodeBlock),
+               std::to_string(args.first_element));
+  }
+}
 
-void adamw(const Context& ctx, const Adamw& args) {
-  const Check check("adamw", ctx);
+void check_update(const Check& check, const Adamw& args) {
   check.tensor("param", args.param, {-1}, "[n]");
   const int64_t n = args.param.sizes[0];
   check.floating("param", args.param);
@@ -33,17 +53,23 @@ void adamw(const Context& ctx, const Adamw& args) {
   check_moment(check, "m", args.m, args.param);
   check.tensor("v", args.v, {n}, "as param");
   check_moment(check, "v", args.v, args.param);
+  check_scales(check, args);
   check.optional("param_copy", args.param_copy, {n}, "as param");
   check_type(check, "param_copy", args.param_copy, args.param);
   check.optional("grad_scale", args.grad_scale, {1});
   check.statistic("grad_scale", args.grad_scale, args.param);
 
-  const std::pair<const char*, const Tensor*> arrays[] = {
-      {"param", &args.param}, {"m", &args.m}, {"v", &args.v}, {"param_copy", &args.param_copy}, {"grad", &args.grad}};
+  const std::pair<const char*, const Tensor*> arrays[] = {{"param", &args.param},
+                                                          {"m", &args.m},
+                                                          {"v", &args.v},
+                                                          {"param_copy", &args.param_copy},
+                                                          {"m_scale", &args.m_scale},
+                                                          {"v_scale", &args.v_scale},
+                                                          {"grad", &args.grad}};
   for (size_t i = 0; i < std::size(arrays); ++i) {
     check.contiguous(arrays[i].first, *arrays[i].second);
     for (size_t j = 0; j < i; ++j) check.apart(arrays[j].first, *arrays[j].second, arrays[i].first, *arrays[i].second);
-    if (i < 4) check.apart(arrays[i].first, *arrays[i].second, "grad_scale", args.grad_scale);
+    if (arrays[i].second != &args.grad) check.apart(arrays[i].first, *arrays[i].second, "grad_scale", args.grad_scale);
   }
 
   check.finite("lr", args.lr);
@@ -56,7 +82,26 @@ void adamw(const Context& ctx, const Adamw& args) {
   check.known("rounding", args.rounding, Rounding::stochastic);
   if (args.first_element < 0 || args.first_element > (int64_t{1} << 60))
     check.fail("'first_element' is out of range", "0 to 2^60", std::to_string(args.first_element));
+}
+
+}  // namespace
+
+void adamw(const Context& ctx, const Adamw& args) {
+  check_update(Check("adamw", ctx), args);
+  // Scales are as empty as what they are of.
   route(ctx, args, args.param.dtype, &Backend::adamw, "adamw", {&args.param, &args.m, &args.v, &args.param_copy});
+}
+
+void adamw_list(const Context& ctx, const AdamwList& args) {
+  const Check check("adamw_list", ctx);
+  const Tensor* some = nullptr;  // a parameter with elements
+  for (const Adamw& update : args.updates) {
+    check_update(check, update);
+    if ((update.param.dtype == DType::f64) != (args.updates[0].param.dtype == DType::f64))
+      check.fail("'param' has the wrong type: f64 does not mix with other types");
+    if (update.param.sizes[0] > 0) some = &update.param;
+  }
+  if (some != nullptr) route(ctx, args, some->dtype, &Backend::adamw_list, "adamw_list", {some});
 }
 
 }  // namespace tigon::ops

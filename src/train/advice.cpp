@@ -71,6 +71,11 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     offload("all", "weights too: they come twice a step, which large batches hide");
     offload("all+checkpoints", "each layer's input as well");
   }
+  if (train.optimizer.kind == Optimizer::adamw) {
+    TrainConfig coded = train;
+    coded.optimizer.kind = Optimizer::adamw8;
+    suggest(coded, "--optimizer adamw8", "AdamW's m and v in 8 bits each, but of the embedding and of what is small");
+  }
   TrainConfig tiled = train;
   tiled.memory.mlp_tile = std::min<int64_t>(2048, train.tokens());
   tiled.memory.recompute = nameable(train.memory.recompute, true);
@@ -103,10 +108,21 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   return list;
 }
 
-std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train,
+std::vector<HostAdvice> host_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train,
                                     const RatesOf& rates) {
-  std::vector<DiskAdvice> list;
+  std::vector<HostAdvice> list;
   Homes& homes = train.memory.homes;
+  const auto suggest = [&](std::string flag) {
+    const MemoryPlan plan = plan_memory(model, parameters, train);
+    list.push_back({.flag = std::move(flag),
+                    .bytes = plan.bytes(),
+                    .step = plan.disk_step,
+                    .seconds = seconds_of(model, plan, rates)});
+  };
+  if (homes.states == Home::host && train.optimizer.kind == Optimizer::adamw) {
+    train.optimizer.kind = Optimizer::adamw8;
+    suggest("--optimizer adamw8");
+  }
   // What is on the disk is updated by the host, which has to have states and gradients.
   const bool updated = homes.states != Home::device && homes.gradients != Home::device;
   // The largest first, and last what moves the most.
@@ -114,11 +130,7 @@ std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterLis
     if (*home != Home::host || (!updated && home != &homes.layer_inputs)) continue;
     *home = Home::nvme;
     if (home != &homes.layer_inputs) train.memory.updater = Updater::cpu;
-    const MemoryPlan plan = plan_memory(model, parameters, train);
-    list.push_back({.flag = "--offload " + to_string(homes),
-                    .bytes = plan.bytes(),
-                    .step = plan.disk_step,
-                    .seconds = seconds_of(model, plan, rates)});
+    suggest("--offload " + to_string(homes));
   }
   return list;
 }

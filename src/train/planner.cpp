@@ -170,13 +170,11 @@ std::vector<MemoryPlan::PeakRow> MemoryPlan::alive_at_peak() const {
 }
 
 StudyFormulas study_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
-  const int64_t all = parameters.elements(), trained = parameters.trained_elements();
   const int64_t tokens = train.tokens();
   const ops::ChunkRule paper{.liger = true};
   const int64_t chunk = ops::chunk_tokens(paper, train.device, tokens, model.hidden, model.vocab, 4);
-  return {.static_bytes =
-              trained * train.precision.bytes_per_parameter() + (all - trained) * size_of(train.precision.weight),
-          .static_mixed_16p = all * 16,
+  return {.static_bytes = static_bytes(parameters, train),
+          .static_mixed_16p = parameters.elements() * 16,
           .checkpoints = product({tokens, model.hidden, size_of(train.precision.weight), model.layers}),
           .logits = product({tokens, model.vocab, 4}),
           .chunk_logits = product({chunk, model.vocab, 4})};

@@ -29,10 +29,6 @@ const std::vector<Precision>& presets() {
 
 }  // namespace
 
-int64_t Precision::bytes_per_parameter() const {
-  return size_of(weight) + size_of(grad) + (master ? size_of(*master) : 0) + size_of(m) + size_of(v);
-}
-
 std::vector<std::string> precision_names() {
   std::vector<std::string> names;
   for (const Precision& preset : presets()) names.push_back(preset.name);

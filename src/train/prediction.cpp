@@ -11,21 +11,21 @@ namespace {
 double tokens_of(const TrainConfig& train) { return static_cast<double>(train.tokens() * train.accumulate); }
 
 // Seconds of an update that nothing else holds up.
-double update_seconds(const MemoryPlan& plan, int64_t parameters, const Rates& rates) {
+double update_seconds(const MemoryPlan& plan, const ParameterList& parameters, const Rates& rates) {
   const MemoryPolicy& memory = plan.train.memory;
   if (!memory.moves_updates()) return 0;
   const Precision& precision = plan.train.precision;
-  const auto bytes = [](Home home, DType dtype) {
-    return home == Home::device ? 0.0 : static_cast<double>(size_of(dtype));
+  const auto count = static_cast<double>(parameters.elements());
+  const auto bytes = [&](Home home, DType dtype) {
+    return home == Home::device ? 0.0 : count * static_cast<double>(size_of(dtype));
   };
   // A weight comes only where it is what AdamW changes, and not the copy of a master.
-  const double states = bytes(memory.homes.states, precision.m) + bytes(memory.homes.states, precision.v) +
-                        (precision.master ? bytes(memory.homes.states, *precision.master) : 0.0);
+  const double states =
+      memory.homes.states == Home::device ? 0.0 : static_cast<double>(state_bytes(parameters, plan.train));
   const double weight = bytes(memory.homes.weights, precision.weight);
   const double up = states + bytes(memory.homes.gradients, precision.grad) + (precision.master ? 0.0 : weight);
   const double down = states + weight;
-  const auto count = static_cast<double>(parameters);
-  const double device = std::max(up / rates.up, down / rates.down) * count, host = count / rates.host_update;
+  const double device = std::max(up / rates.up, down / rates.down), host = count / rates.host_update;
   switch (memory.updater) {
     case Updater::cpu: return host;
     case Updater::both: return 1 / (1 / host + 1 / device);
@@ -64,7 +64,7 @@ Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const 
     if (rates.up <= 0 || rates.down <= 0 || rates.host_update <= 0) return {};
     p.up = static_cast<double>(plan.up_bytes) / rates.up;
     p.down = static_cast<double>(plan.down_bytes) / rates.down;
-    p.update = update_seconds(plan, ParameterList(model, train.lora).trained_elements(), rates);
+    p.update = update_seconds(plan, ParameterList(model, train.lora), rates);
   }
   // Weights come in both halves, gradients go in backward. The update goes on beside the next forward, and without
   // clipping beside backward as well.

@@ -9,11 +9,8 @@
 
 namespace tigon {
 
-Tensor TrainedParameter::state(std::string_view name) const {
-  for (const State& state : states) {
-    if (state.name == name) return state.tensor;
-  }
-  return {};
+Home home_of(const StateSpec& state, const Homes& homes) {
+  return state.span > 1 && homes.states == Home::nvme ? Home::host : homes.states;
 }
 
 Residents::Residents(const Spaces& spaces, const ParameterList& list, const ModelConfig& model,
@@ -25,8 +22,11 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   const Updater updater = train.memory.updater;
   const bool by_host = host_updates(updater);
   // Copies reach pinned memory at full speed; what the host alone updates they need not.
-  const Context states = homes.states == Home::host && !device_updates(updater) ? spaces.host : spaces.of(homes.states);
-  for (const Parameter& p : list.all) {
+  const auto place = [&](Home home) {
+    return home == Home::host && !device_updates(updater) ? spaces.host : spaces.of(home);
+  };
+  for (size_t i = 0; i < list.all.size(); ++i) {
+    const Parameter& p = list.all[i];
     TrainedParameter& trained = parameters.emplace_back();
     const bool twice = p.trains && by_host && homes.weights == Home::device;
     trained.weight = {spaces.of(twice ? Home::host : homes.weights), p.name, precision.weight, p.sizes,
@@ -39,13 +39,11 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
       trained.gradient = {spaces.of(homes.gradients), p.name + ".grad", precision.grad, p.sizes,
                           MemoryClass::gradients};
     }
-    const auto keep = [&](const char* name, DType dtype, bool copies_weight) {
+    for (const StateSpec& spec : optimizer_states(list, static_cast<int>(i), train)) {
+      const std::vector<int64_t> sizes = spec.span == 1 ? p.sizes : std::vector<int64_t>{spec.elements(p.elements())};
       trained.states.push_back(
-          {name, copies_weight, {states, p.name + "." + name, dtype, p.sizes, MemoryClass::states}});
-    };
-    if (precision.master) keep("master", *precision.master, true);
-    keep("m", precision.m, false);
-    keep("v", precision.v, false);
+          {spec, {place(home_of(spec, homes)), p.name + "." + spec.name, spec.dtype, sizes, MemoryClass::states}});
+    }
   }
   if (homes.gradients != Home::device) {
     int64_t pieces = 0;
@@ -56,9 +54,7 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   }
   if (by_host) host_clip = {spaces.pinned, "clipping factor", DType::f32, {1}, MemoryClass::other};
   if (train.memory.moves_updates() && device_updates(updater)) {
-    int64_t piece = 0;
-    for (const Parameter& p : list.all) piece = p.trains ? std::max(piece, p.elements()) : piece;
-    const int64_t bytes = DeviceUpdate::slot_bytes(train, std::min(piece, train.memory.update_piece));
+    const int64_t bytes = DeviceUpdate::slot_bytes(list, train);
     for (int i = 0; i < DeviceUpdate::kSlots; ++i) {
       update_slots.push_back({ctx, "update slot", DType::i32, {bytes / size_of(DType::i32)}, MemoryClass::workspace});
     }
@@ -116,7 +112,7 @@ void Residents::take_rings(const Spaces& spaces, const ParameterList& list, cons
   up_ring = ring("disk to device", std::max(weights, train.turns() ? gradients_down : 0));
   inputs_ring = ring("layers' inputs from the disk", inputs);
   down_ring = ring("device to disk", std::max(gradients_down, inputs));
-  update_ring = take(spaces.host, "update of what is on the disk", DiskUpdate::ring_bytes(train, piece(largest)));
+  update_ring = take(spaces.host, "update of what is on the disk", DiskUpdate::ring_bytes(list, train));
 }
 
 void Residents::write(const Context& ctx, const Tensor& to, int64_t offset, const void* from, int64_t bytes) const {

@@ -54,20 +54,19 @@ struct Spaces {
 // What stays of one parameter: its weight, what the optimizer keeps for it, and its gradient where that goes home.
 struct TrainedParameter {
   struct State {
-    const char* name;    // "master", "m", "v"
-    bool copies_weight;  // else it begins at zero
+    StateSpec spec;
     OwnedTensor tensor;
   };
-  OwnedTensor weight;     // at home
-  OwnedTensor on_device;  // its copy for the device, where the host updates weights that stay on the device too
-  OwnedTensor gradient;   // at home; absent where gradients stay on the device
-  std::vector<State> states;
+  OwnedTensor weight;         // at home
+  OwnedTensor on_device;      // its copy for the device, where the host updates weights that stay on the device too
+  OwnedTensor gradient;       // at home; absent where gradients stay on the device
+  std::vector<State> states;  // as optimizer_states lists them
 
   const Tensor& device_weight() const { return on_device.view.present() ? on_device.view : weight.view; }
-
-  // Absent where this optimizer has none of that name.
-  Tensor state(std::string_view name) const;
 };
+
+// Scales of 8-bit states stay in memory where those are on the disk: of a piece they are no whole pages.
+Home home_of(const StateSpec& state, const Homes& homes);
 
 // Everything that stays from step to step, each in its home: weights, the optimizer's states, the buffers to the host,
 // and the gradients where several micro-batches add to them.

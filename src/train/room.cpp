@@ -50,7 +50,8 @@ void check_host_memory(int64_t bytes) {
                .what = "the host has too little memory for what has its home there",
                .expected = human_bytes(bytes),
                .got = human_bytes(*spare) + " to spare",
-               .fix = "Keep less there: states=nvme puts the states on a disk, --precision bf16-sr halves them, and "
+               .fix = "Keep less there: states=nvme puts the states on a disk, --precision bf16-sr halves them and "
+                      "--optimizer adamw8 takes more of them, and "
                       "'tigon plan' shows what takes how much."});
 }
 

@@ -59,6 +59,11 @@ int64_t process_peak_bytes() {
   return 0;
 }
 
+// For a checkpoint, whose states are of no use to another one.
+std::string optimizer_text(const OptimizerOptions& options) {
+  return std::string(to_string(options.kind)) + (options.embedding_in_8_bits ? " with the embedding" : "");
+}
+
 class Run {
  public:
   Run(const ModelConfig& model, const TrainConfig& train, const RunOptions& options, RunObserver& observer,
@@ -75,6 +80,7 @@ class Run {
         trainer_(model, train) {
     flops_ = step_flops(model, train);
     settings_ = {{"model", model_config_to_json(model, train.precision.weight)},
+                 {"optimizer (--optimizer)", optimizer_text(train.optimizer)},
                  {"seed", std::to_string(train.seed)},
                  {"batch", std::to_string(train.batch)},
                  {"seq", std::to_string(train.seq)},
@@ -233,10 +239,9 @@ class Run {
 
   // Runs last for days, and how much they write is known now.
   void check_disk() const {
-    const Precision& precision = trainer_.config().precision;
-    const int64_t parameters = trainer_.parameters().trained_elements(),
-                  weights = parameters * size_of(precision.weight);
-    const int64_t state = parameters * (precision.bytes_per_parameter() - size_of(precision.grad));
+    const ParameterList& parameters = trainer_.parameters();
+    const int64_t weights = parameters.trained_elements() * size_of(trainer_.config().precision.weight);
+    const int64_t state = weights + state_bytes(parameters, trainer_.config());
     const int64_t first = trainer_.step(), last = trainer_.config().steps, every = options_.save_every;
     std::vector<RoomNeed> needs;
     if (!options_.checkpoints.empty() && last > first) {

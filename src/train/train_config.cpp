@@ -165,6 +165,13 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   }
   (void)settled_updater(train.memory.updater, train.memory.homes, train.device);
   check_range("piece of an update", static_cast<double>(train.memory.update_piece), 1, 0x1p40);
+  check_range("smallest matrix in 8 bits", static_cast<double>(train.optimizer.smallest_in_8_bits), 1, 0x1p60);
+  if (train.memory.update_piece % update_unit(train) != 0) {
+    throw Error(ErrorCode::invalid_argument, {.where = "piece of an update",
+                                              .what = "it would cut a block of elements that share a scale",
+                                              .expected = "a multiple of " + std::to_string(update_unit(train)),
+                                              .got = std::to_string(train.memory.update_piece)});
+  }
   const int64_t longest = model.longest_sequence();
   if (train.seq > longest) {
     throw Error(ErrorCode::unsupported,

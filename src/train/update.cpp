@@ -9,42 +9,52 @@ Tensor flat_slice(const Tensor& t, int64_t first, int64_t elements) {
   return t.present() ? t.reshape({t.elements()}).slice(0, first, first + elements) : Tensor{};
 }
 
-AdamwTensors AdamwTensors::slice(int64_t first, int64_t elements) const {
-  return {.param = flat_slice(param, first, elements),
-          .grad = flat_slice(grad, first, elements),
-          .m = flat_slice(m, first, elements),
-          .v = flat_slice(v, first, elements),
-          .param_copy = flat_slice(param_copy, first, elements)};
+Tensor state_slice(const TrainedParameter::State& state, int64_t first, int64_t elements) {
+  return flat_slice(state.tensor, first / state.spec.span, state.spec.elements(elements));
 }
 
-AdamwTensors adamw_tensors(const TrainedParameter& trained, const Tensor& gradient) {
-  const Tensor master = trained.state("master");
-  return {.param = master.present() ? master : trained.weight.view,
-          .grad = gradient,
-          .m = trained.state("m"),
-          .v = trained.state("v"),
-          .param_copy = master.present() ? trained.weight.view : Tensor{}};
+UpdatePiece piece_at_home(const Residents& r, int parameter, int64_t first, int64_t elements) {
+  const TrainedParameter& trained = r.parameters[static_cast<size_t>(parameter)];
+  UpdatePiece piece{.parameter = parameter,
+                    .first = first,
+                    .weight = flat_slice(trained.weight, first, elements),
+                    .gradient = flat_slice(r.gradient(parameter), first, elements),
+                    .states = {}};
+  for (const TrainedParameter::State& state : trained.states)
+    piece.states.push_back(state_slice(state, first, elements));
+  return piece;
 }
 
-void update_piece(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int parameter,
-                  int64_t first, const AdamwTensors& tensors, const Tensor& grad_scale, const UpdateArgs& args) {
-  const AdamwOptions& options = train.optimizer;
-  ops::adamw(ctx, {.param = tensors.param,
-                   .grad = tensors.grad,
-                   .m = tensors.m,
-                   .v = tensors.v,
-                   .param_copy = tensors.param_copy,
+void update_piece(const Context& ctx, const ParameterList& parameters, const TrainConfig& train,
+                  const UpdatePiece& piece, const Tensor& grad_scale, const UpdateArgs& args) {
+  const OptimizerOptions& options = train.optimizer;
+  const std::vector<StateSpec> specs = optimizer_states(parameters, piece.parameter, train);
+  const auto state = [&](std::string_view name) {
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].name == name) return piece.states[i];
+    }
+    return Tensor{};
+  };
+  const Tensor master = state("master");
+  const bool decays = parameters.all[static_cast<size_t>(piece.parameter)].decays;
+  ops::adamw(ctx, {.param = master.present() ? master : piece.weight,
+                   .grad = piece.gradient,
+                   .m = state("m"),
+                   .v = state("v"),
+                   .m_scale = state("m_scale"),
+                   .v_scale = state("v_scale"),
+                   .param_copy = master.present() ? piece.weight : Tensor{},
                    .grad_scale = grad_scale,
                    .lr = args.lr,
                    .beta1 = options.beta1,
                    .beta2 = options.beta2,
                    .eps = options.eps,
-                   .weight_decay = parameters.all[static_cast<size_t>(parameter)].decays ? options.weight_decay : 0.0,
+                   .weight_decay = decays ? options.weight_decay : 0.0,
                    .step = args.adam_step,
                    .rounding = train.precision.rounding,
                    .seed = train.seed,
-                   .tensor_id = static_cast<uint32_t>(parameter),
-                   .first_element = first});
+                   .tensor_id = static_cast<uint32_t>(piece.parameter),
+                   .first_element = piece.first});
 }
 
 void Update::norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const {
@@ -78,8 +88,8 @@ void Update::part_by(const Context& ctx, Residents& r, int part, const Tensor& g
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   const Scope scope(ctx, "update", part);
   for (int i = p.trained; i < p.end; ++i) {
-    const AdamwTensors whole = adamw_tensors(r.parameters[static_cast<size_t>(i)], r.gradients.of(i));
-    update_piece(ctx, parameters_, train_, i, 0, whole.slice(0, whole.param.elements()), grad_scale, args);
+    const int64_t elements = parameters_.all[static_cast<size_t>(i)].elements();
+    update_piece(ctx, parameters_, train_, piece_at_home(r, i, 0, elements), grad_scale, args);
     r.gradients.used(i);
   }
 }

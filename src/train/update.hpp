@@ -14,16 +14,30 @@ struct UpdateArgs {
 // Some elements of a contiguous tensor, flat. Of an absent one an absent one.
 Tensor flat_slice(const Tensor& t, int64_t first, int64_t elements);
 
-// What AdamW takes of a parameter. The copy is of a master's.
-struct AdamwTensors {
-  Tensor param, grad, m, v, param_copy;
-  AdamwTensors slice(int64_t first, int64_t elements) const;
-};
-AdamwTensors adamw_tensors(const TrainedParameter& trained, const Tensor& gradient);
+// The share of a state that belongs to some elements of its parameter.
+Tensor state_slice(const TrainedParameter::State& state, int64_t first, int64_t elements);
 
-// AdamW for the elements of a parameter from `first` on, by whoever ctx is, over flat tensors that it reaches.
-void update_piece(const Context& ctx, const ParameterList& parameters, const TrainConfig& train, int parameter,
-                  int64_t first, const AdamwTensors& tensors, const Tensor& grad_scale, const UpdateArgs& args);
+// Some elements of a parameter and all that an update of them reads and writes, flat, where whoever updates reaches it.
+struct UpdatePiece {
+  int parameter = 0;
+  int64_t first = 0;
+  Tensor weight, gradient;
+  std::vector<Tensor> states;  // in the order of TrainedParameter's
+};
+// f(tensor, use) for each of its tensors.
+enum class Use : uint8_t { read, written, changed };
+template <class F>
+void for_each_tensor(UpdatePiece& piece, const TrainConfig& train, const F& f) {
+  f(piece.weight, train.precision.master ? Use::written : Use::changed);
+  f(piece.gradient, Use::read);
+  for (Tensor& state : piece.states) f(state, Use::changed);
+}
+// Where everything is at home.
+UpdatePiece piece_at_home(const Residents& r, int parameter, int64_t first, int64_t elements);
+
+// What the optimizer does with a piece, by whoever ctx is.
+void update_piece(const Context& ctx, const ParameterList& parameters, const TrainConfig& train,
+                  const UpdatePiece& piece, const Tensor& grad_scale, const UpdateArgs& args);
 
 // The optimizer's half of a step, over what stays: the norm of the gradients, and AdamW.
 class Update {

@@ -64,7 +64,7 @@ void store_parameter(const Context& ctx, Residents& r, size_t parameter, int64_t
   const TrainedParameter& trained = r.parameters[parameter];
   store_values(ctx, r, trained.weight, first, values, bytes);
   for (const TrainedParameter::State& state : trained.states) {
-    if (state.copies_weight) store_values(ctx, r, state.tensor, first, values, bytes);
+    if (state.spec.copies_weight) store_values(ctx, r, state.tensor, first, values, bytes);
   }
 }
 
@@ -169,7 +169,8 @@ bool all_finite(DType dtype, const void* data, int64_t bytes) {
   switch (dtype) {
     case DType::bf16: return none_has<uint16_t>(0x7F80, data, bytes);
     case DType::f16: return none_has<uint16_t>(0x7C00, data, bytes);
-    default: return none_has<uint32_t>(0x7F800000, data, bytes);  // weights and states have no other type than f32
+    case DType::f32: return none_has<uint32_t>(0x7F800000, data, bytes);
+    default: return true;  // codes stand for finite numbers
   }
 }
 
@@ -181,7 +182,7 @@ std::vector<NamedState> named_states(const ParameterList& parameters, const Resi
   std::vector<NamedState> list;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     for (const TrainedParameter::State& state : r.parameters[i].states)
-      list.push_back({parameters.all[i].name + "." + state.name, state.tensor});
+      list.push_back({parameters.all[i].name + "." + state.spec.name, state.tensor});
   }
   return list;
 }
@@ -308,7 +309,8 @@ void check_states(const ParameterList& parameters, const TensorFiles& files, con
     throw Error(ErrorCode::invalid_argument, {.where = "optimizer states",
                                               .what = "the number of tensors is not this run's",
                                               .expected = std::to_string(states.size()),
-                                              .got = std::to_string(files.tensors().size())});
+                                              .got = std::to_string(files.tensors().size()),
+                                              .fix = "Resume with the --optimizer that the run began with."});
   }
   for (const NamedState& state : states) {
     const StoredTensor* stored = files.find(state.name);
@@ -337,7 +339,7 @@ void load_states(const Context& ctx, const ParameterList& parameters, const Tens
 void clear_states(const Context& ctx, Residents& r) {
   for (const TrainedParameter& trained : r.parameters) {
     for (const TrainedParameter::State& state : trained.states) {
-      if (!state.copies_weight) r.clear(ctx, state.tensor);
+      if (!state.spec.copies_weight) r.clear(ctx, state.tensor);
     }
   }
 }

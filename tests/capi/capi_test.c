@@ -106,6 +106,32 @@ int main(void) {
     CHECK(tigon_cross_entropy_forward(&context, &ce) == TIGON_INVALID_ARGUMENT && loss == -1);
     CHECK(strstr(tigon_last_error(), "out of range at position 0") != NULL);
   }
+  /* A list of updates: their structs follow one another, at the distance that the first one's struct_size says. */
+  {
+    float param[2] = {1, 1}, grad[2] = {1, -1}, m[2] = {0, 0}, v[2] = {0, 0};
+    tigon_adamw_args updates[2] = {TIGON_ADAMW_INIT, TIGON_ADAMW_INIT};
+    tigon_adamw_list_args list = TIGON_ADAMW_LIST_INIT;
+    for (int i = 0; i < 2; ++i) {
+      updates[i].param = vector(&param[i], TIGON_F32, 1);
+      updates[i].grad = vector(&grad[i], TIGON_F32, 1);
+      updates[i].m = vector(&m[i], TIGON_F32, 1);
+      updates[i].v = vector(&v[i], TIGON_F32, 1);
+      updates[i].lr = 0.25;
+    }
+    list.updates = updates;
+    list.update_count = 2;
+    CHECK(tigon_adamw_list(&context, &list) == TIGON_OK);
+    CHECK(fabsf(param[0] - 0.75f) < 1e-6f && fabsf(param[1] - 1.25f) < 1e-6f);
+    updates[1].struct_size = 64;
+    CHECK(tigon_adamw_list(&context, &list) == TIGON_INVALID_ARGUMENT && strstr(tigon_last_error(), "one size"));
+    list.update_count = -1;
+    CHECK(tigon_adamw_list(&context, &list) == TIGON_INVALID_ARGUMENT && strstr(tigon_last_error(), "count of -1"));
+    list.update_count = 1;
+    list.updates = NULL;
+    CHECK(tigon_adamw_list(&context, &list) == TIGON_INVALID_ARGUMENT && strstr(tigon_last_error(), "NULL"));
+    list.update_count = 0;
+    CHECK(tigon_adamw_list(&context, &list) == TIGON_OK);
+  }
   free(context.scratch);
   printf("%d checks passed\n", checks);
   return 0;

@@ -16,7 +16,7 @@
 namespace {
 
 // What an op's argument is by its documentation.
-enum class Kind { storage, statistic, index };
+enum class Kind { storage, statistic, index, code };
 enum class Need { required, optional };
 
 // The fuzzer's bytes as a stream of decisions; zeros when they run out. Most arguments come out as documented, so that
@@ -41,6 +41,7 @@ class Source {
     for (int d = 0; d < t.rank; ++d) t.sizes[d] = extent(dims[d]);
     t.dtype = kind == Kind::storage   ? storage_
               : kind == Kind::index   ? TIGON_I64
+              : kind == Kind::code    ? TIGON_U8
               : storage_ == TIGON_F64 ? TIGON_F64
                                       : TIGON_F32;
     if (hostile()) t.dtype = byte() - 128;
@@ -392,8 +393,13 @@ void fill(Source& in, tigon_adamw_args& a) {
   a = TIGON_ADAMW_INIT;
   a.param = in.tensor("t", Kind::storage);
   a.grad = in.tensor("t", Kind::storage);
-  a.m = in.tensor("t", Kind::statistic);
-  a.v = in.tensor("t", Kind::statistic);
+  const bool coded = in.byte() % 2 == 1;
+  a.m = in.tensor("t", coded ? Kind::code : Kind::statistic);
+  a.v = in.tensor("t", coded ? Kind::code : Kind::statistic);
+  if (coded) {
+    a.m_scale = in.tensor("1", Kind::statistic);  // extents are small: one block
+    a.v_scale = in.tensor("1", Kind::statistic);
+  }
   a.param_copy = in.tensor("t", Kind::storage, Need::optional);
   a.grad_scale = in.tensor("1", Kind::statistic, Need::optional);
   a.lr = in.real(a.lr);
@@ -406,6 +412,16 @@ void fill(Source& in, tigon_adamw_args& a) {
   a.tensor_id = in.choice(a.tensor_id);
   a.seed = in.whole(a.seed);
   a.first_element = in.whole(a.first_element);
+}
+void fill(Source& in, tigon_adamw_list_args& a) {
+  static tigon_adamw_args updates[3];
+  a = TIGON_ADAMW_LIST_INIT;
+  a.update_count = in.whole(in.byte() % 4);
+  const bool absent = in.byte() == 255;
+  for (tigon_adamw_args& update : updates) fill(in, update);
+  if (in.byte() == 255) updates[1].struct_size = in.byte();
+  a.updates = absent ? nullptr : updates;
+  if (a.update_count > 3) a.update_count = 3;  // nobody can tell how long the caller's memory is
 }
 void fill(Source& in, tigon_global_norm_args& a) {
   a = TIGON_GLOBAL_NORM_INIT;

@@ -1,11 +1,15 @@
-// adamw on a GPU where everything is bf16 and rounded by chance: bit for bit what the CPU makes of it, in the kernel
-// for whole vectors and in the one for the rest.
+// adamw on a GPU, bit for bit what the CPU makes of it: where everything is bf16 and rounded by chance, in the kernel
+// for whole vectors and in the one for the rest; and over types and sizes of every kind, alone
+// and in a list.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "gpu/gpu_fixture.hpp"
+#include "ops/adamw_arrays.hpp"
 #include "tigon/core/half.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/ops/adamw.hpp"
@@ -71,6 +75,56 @@ TEST_F(GpuAdamw, RoundsByChanceAsTheCpuDoes) {
       for (size_t e = 0; e < on_cpu[i].size(); ++e) different += on_cpu[i][e].bits != on_gpu[i][e].bits;
       EXPECT_EQ(different, 0) << "array " << i << " of " << c.n << " from " << c.first_element << ", off by "
                               << c.shift;
+    }
+  }
+}
+
+// Arrays of every kind, and their twins on the GPU.
+class Twins {
+ public:
+  explicit Twins(std::vector<AdamwArrays> arrays) : arrays_(std::move(arrays)) {
+    for (AdamwArrays& a : arrays_) {
+      memory_.emplace_back(kGpu, std::max<int64_t>(1, static_cast<int64_t>(a.bytes().size())));
+      device_copy(ctx_, memory_.back().data(), a.bytes().data(), static_cast<int64_t>(a.bytes().size()));
+    }
+  }
+  std::vector<ops::Adamw> updates(int64_t step) {
+    std::vector<ops::Adamw> list;
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      list.push_back(arrays_[i].update(step, static_cast<uint32_t>(i), memory_[i].data(), kGpu));
+    return list;
+  }
+  const std::vector<AdamwArrays>& fetch() {
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      std::vector<std::byte>& bytes = arrays_[i].bytes();
+      device_copy(ctx_, bytes.data(), memory_[i].data(), static_cast<int64_t>(bytes.size()));
+    }
+    synchronize(ctx_);
+    return arrays_;
+  }
+
+ private:
+  Context ctx_{.device = kGpu};
+  std::vector<AdamwArrays> arrays_;
+  std::vector<DeviceMemory> memory_;
+};
+
+TEST_F(GpuAdamw, DoesWhatTheCpuDoesOneByOneAndTogether) {
+  // Four times, so that there are several launches of a list.
+  std::vector<AdamwArrays> cpu;
+  for (int i = 0; i < 4; ++i) {
+    for (AdamwArrays& a : adamw_arrays_of_every_kind()) cpu.push_back(std::move(a));
+  }
+  Twins alone(cpu), together(cpu);
+  const Context gpu{.device = kGpu};
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (const ops::Adamw& update : updates_of(cpu, step)) ops::adamw({}, update);
+    for (const ops::Adamw& update : alone.updates(step)) ops::adamw(gpu, update);
+    ops::adamw_list(gpu, {.updates = together.updates(step)});
+    const std::vector<AdamwArrays>&on_gpu_alone = alone.fetch(), &on_gpu_together = together.fetch();
+    for (size_t i = 0; i < cpu.size(); ++i) {
+      EXPECT_TRUE(on_gpu_alone[i].bytes() == cpu[i].bytes()) << "alone, " << i << ", step " << step;
+      EXPECT_TRUE(on_gpu_together[i].bytes() == cpu[i].bytes()) << "together, " << i << ", step " << step;
     }
   }
 }

@@ -68,6 +68,10 @@ TEST_F(GpuOptions, GatesOfRealRows) {
   }
 }
 
+TEST_F(GpuOptions, AdamwOfRealMatrices) {
+  for (const Layout layout : {Layout::packed, Layout::odd}) check(bench::adamw_table(), {"4194304", "999999"}, layout);
+}
+
 // Tensor cores take P and dS rounded to 16 bits: among this many results a few are off by more than 4 units.
 TEST_F(GpuOptions, AttentionOfRealHeads) {
   check(bench::attention_table(), {"1x300x8x2x64", "1x300x8x2x128", "1x129x4x4x256", "1x200x4x2x96"}, Layout::packed,

@@ -162,6 +162,31 @@ TEST_F(GpuResidency, WhoeverUpdatesTheBitsAreTheSame) {
   }
 }
 
+TEST_F(GpuResidency, StatesInEightBitsToo) {
+  for (const char* precision : {"fp32", "bf16", "bf16-sr", "fp16"}) {
+    for (const double clip : {1.0, 0.0}) {
+      TrainConfig train = gpu_run(precision);
+      train.clip = clip;
+      train.optimizer.kind = Optimizer::adamw8;
+      train.optimizer.smallest_in_8_bits = 1;
+      train.optimizer.embedding_in_8_bits = true;
+      const Outcome resident = run(gpu_model(), train);
+      for (UpdateCase c : kUpdates) {
+        c.piece = c.piece == 999 ? 256 : c.piece == 1000 ? 1024 : c.piece;
+        set_case(train, c);
+        expect_same(run(gpu_model(), train), resident, precision + (" " + name_of(c)));
+      }
+      train.memory.updater = Updater::automatic;
+      train.memory.update_piece = 4096;
+      train.memory.disk.piece = kDiskUnit;
+      for (const char* homes : kHomes) {
+        train.memory.homes = homes_from_string(homes);
+        expect_same(run(gpu_model(), train), resident, std::string(precision) + " " + homes);
+      }
+    }
+  }
+}
+
 // One layer of a 1B model: an embedding of 125 pieces, and norms that take many pieces as well.
 TEST_F(GpuResidency, ALargeModelToo) {
   ModelConfig model = gpu_model();

@@ -277,7 +277,7 @@ TEST(Adamw, BadArgumentsAreNamedAndNothingIsWritten) {
   refuse([](auto& a) { a.grad.data = static_cast<std::byte*>(a.grad.data) + 1; }, "misaligned");
   refuse([](auto& a) { a.grad.data = a.param.data; }, "'param' overlaps 'grad'");
   refuse([](auto& a) { a.m.dtype = DType::f64; }, "f64 does not mix");
-  refuse([](auto& a) { a.v.dtype = DType::f16; }, "expected f32 or bf16, got f16");
+  refuse([](auto& a) { a.v.dtype = DType::f16; }, "expected f32, bf16 or u8, got f16");
   refuse([](auto& a) { a.param_copy = a.v; }, "'v' overlaps 'param_copy'");
   refuse([](auto& a) { a.grad_scale = a.m.slice(0, 0, 1); }, "'m' overlaps 'grad_scale'");
   refuse([](auto& a) { a.lr = NAN; }, "'lr' is not finite");

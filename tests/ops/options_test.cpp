@@ -40,6 +40,8 @@ TEST(Options, GatesOfRealRows) {
 
 TEST(Options, RopeOfRealHeads) { check(bench::rope_table(), {"1x9x4x2x64", "1x5x4x1x128"}); }
 
+TEST(Options, AdamwOfRealMatrices) { check(bench::adamw_table(), {"262144", "99999"}); }
+
 TEST(Options, AttentionOfRealHeads) { check(bench::attention_table(), {"1x130x4x2x64", "1x130x4x1x128"}); }
 
 }  // namespace

@@ -340,7 +340,7 @@ TEST_F(DiskFaults, ARunGoesOnFromItsLastCheckpoint) {
   const std::string weights = last("model.safetensors"), states = last("state.safetensors");
   options.checkpoints = folder_ / "hurt";
   int failed = 0;
-  for (const int64_t after : {900, 1500, 600}) {
+  for (const int64_t after : {500, 900, 400}) {
     std::atomic<int64_t> left = after;
     TrainConfig hurt = train;
     hurt.memory.disk.file = with(hurt.memory.disk.file, [&](const Transfer&) -> std::optional<int64_t> {

@@ -101,10 +101,11 @@ TEST(PlanMemory, BytesPerParameterAreTheStudys) {
   const ModelConfig model = builtin_model("llama-3.2-1b");
   const ParameterList parameters(model);
   EXPECT_EQ(parameters.elements(), 1'235'814'400);
-  EXPECT_EQ(precision_from_string("bf16").bytes_per_parameter(), 16);
-  EXPECT_EQ(precision_from_string("fp16").bytes_per_parameter(), 16);
-  EXPECT_EQ(precision_from_string("bf16-sr").bytes_per_parameter(), 8);
   TrainConfig train;
+  for (const auto& [name, bytes] : {std::pair{"fp32", 16}, {"bf16", 16}, {"fp16", 16}, {"bf16-sr", 8}}) {
+    train.precision = precision_from_string(name);
+    EXPECT_EQ(static_bytes(parameters, train), bytes * parameters.elements()) << name;
+  }
   train.batch = 4;
   train.seq = 1024;
   train.precision = precision_from_string("fp16");
@@ -266,16 +267,19 @@ TEST(PlanMemory, FitStaysWithinEveryPlace) {
   }
 }
 
+// With states of 8 bits already: that is the first advice otherwise, below.
 TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
   const ModelConfig model = builtin_model("llama-3.2-1b");
   const ParameterList parameters(model);
   TrainConfig train;
   train.batch = 4;
   train.memory.homes = homes_from_string("all+checkpoints");
+  train.optimizer.kind = Optimizer::adamw8;
+  train.optimizer.kind = Optimizer::adamw8;
   SpaceBytes last = plan_memory(model, parameters, train).bytes();
-  const std::vector<DiskAdvice> list = disk_advice(model, parameters, train);
+  const std::vector<HostAdvice> list = host_advice(model, parameters, train);
   ASSERT_EQ(list.size(), 4U);
-  for (const DiskAdvice& a : list) {
+  for (const HostAdvice& a : list) {
     EXPECT_LT(a.bytes.pinned + a.bytes.host, last.pinned + last.host) << a.flag;
     EXPECT_GT(a.bytes.disk, last.disk) << a.flag;
     EXPECT_EQ(a.bytes.device, last.device);
@@ -290,15 +294,15 @@ TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
   for (const Updater updater : {Updater::cpu, Updater::gpu, Updater::both}) {
     train.memory.updater = updater;
     train.memory.homes = homes_from_string("all+checkpoints");
-    EXPECT_EQ(disk_advice(model, parameters, train).size(), 4U);
+    EXPECT_EQ(host_advice(model, parameters, train).size(), 4U);
   }
   train.memory.updater = Updater::automatic;
   for (const char* homes : {"none", "weights=host", "states=host"}) {
     train.memory.homes = homes_from_string(homes);
-    EXPECT_TRUE(disk_advice(model, parameters, train).empty()) << homes;
+    EXPECT_TRUE(host_advice(model, parameters, train).empty()) << homes;
   }
   train.memory.homes = homes_from_string("weights=host,checkpoints=host");
-  EXPECT_EQ(disk_advice(model, parameters, train).size(), 1U);
+  EXPECT_EQ(host_advice(model, parameters, train).size(), 1U);
 }
 
 // Whatever is away already, by whomever it is updated.
@@ -340,10 +344,27 @@ TEST(PlanMemory, AdviceSaysWhatAStepThenTakes) {
   (void)find("--offload all+checkpoints");
   EXPECT_TRUE(advice(model, parameters, train, {}, of).size() < list.size()) << "on a CPU there is nothing to gain";
 
+  train.optimizer.kind = Optimizer::adamw8;  // else that comes first
   train.memory.homes = homes_from_string("all");
-  const DiskAdvice disk = disk_advice(model, parameters, train, of).at(0);
+  const HostAdvice disk = host_advice(model, parameters, train, of).at(0);
   EXPECT_EQ(disk.seconds, static_cast<double>(disk.step.read) / 1e8) << "the disk is what is full";
   EXPECT_GT(disk.seconds, predicted(train));
+}
+
+TEST(PlanMemory, AdviceForTheHostBeginsWithStatesInEightBits) {
+  const ModelConfig model = builtin_model("llama-3.2-1b");
+  const ParameterList parameters(model);
+  TrainConfig train;
+  train.memory.homes = homes_from_string("all");
+  const SpaceBytes before = plan_memory(model, parameters, train).bytes();
+  const HostAdvice first = host_advice(model, parameters, train).at(0);
+  EXPECT_EQ(first.flag, "--optimizer adamw8");
+  const int64_t saved = before.pinned + before.host - first.bytes.pinned - first.bytes.host;
+  train.optimizer.kind = Optimizer::adamw8;
+  EXPECT_EQ(plan_memory(model, parameters, train).bytes(), first.bytes);
+  // All but the embedding and 4k of norms: two bytes and two scales for 256 elements instead of eight.
+  const double coded = 1235814400.0 - 128256 * 2048;
+  EXPECT_NEAR(static_cast<double>(saved), coded * (6 - 8.0 / 256), 1e6);
 }
 
 TEST(PlanMemory, AdviceSavesStepByStep) {

@@ -125,6 +125,57 @@ TEST(Residency, EveryHomeInEveryOrderHasTheSameBits) {
   }
 }
 
+// A run whose matrices all have states in 8 bits, with blocks that end in the middle, and pieces of one or few blocks.
+TrainConfig run_in_8_bits(const std::string& precision) {
+  TrainConfig train = small_run();
+  train.precision = precision_from_string(precision);
+  train.optimizer.kind = Optimizer::adamw8;
+  train.optimizer.smallest_in_8_bits = 1;
+  train.memory.update_piece = ops::kCodeBlock;
+  train.memory.disk.piece = kDiskUnit;
+  return train;
+}
+
+TEST(Residency, StatesInEightBitsHaveTheSameBitsInEveryHome) {
+  for (const std::string& precision : precision_names()) {
+    for (const bool embedding : {false, true}) {
+      for (const int64_t accumulate : {1, 3}) {
+        TrainConfig train = run_in_8_bits(precision);
+        train.optimizer.embedding_in_8_bits = embedding;
+        train.accumulate = accumulate;
+        ModelConfig model = small_qwen3();
+        model.intermediate = 200;  // gate_up has three pieces on the disk as well
+        const Outcome resident = run(model, train);
+        for (const std::string& homes : kHomes) {
+          train.memory.homes = homes_from_string(homes);
+          expect_same(run(model, train), resident, precision + " " + homes);
+        }
+      }
+    }
+  }
+}
+
+TEST(Residency, StatesInEightBitsByLayersAndEarlyToo) {
+  for (const char* precision : {"bf16", "bf16-sr"}) {
+    TrainConfig train = run_in_8_bits(precision);
+    train.accumulate = 3;
+    const Outcome by_batches = run(small_model(), train);
+    train.memory.order = Order::layers;
+    expect_same(run(small_model(), train), by_batches, precision);
+    for (const std::string& homes : kHomes) {
+      train.memory.homes = homes_from_string(homes);
+      expect_same(run(small_model(), train), by_batches, precision + (" " + homes));
+    }
+    train = run_in_8_bits(precision);
+    train.clip = 0;
+    const Outcome late = run(small_model(), train);
+    train.memory.update_early = true;
+    const Outcome early = run(small_model(), train);
+    EXPECT_EQ(early.losses, late.losses) << precision;
+    EXPECT_TRUE(early.state == late.state) << precision;
+  }
+}
+
 // The head's gradient of all micro-batches is added up before the embedding's.
 TEST(Residency, ByLayersATiedEmbeddingDiffersByRoundingAlone) {
   for (const std::string& precision : precision_names()) {
@@ -324,9 +375,7 @@ TEST(Residency, ASteadyStepMovesTheSameBytesEvaluatedOrNot) {
 }
 
 // A run goes on with other homes and another order as if nothing had changed.
-TEST(Residency, ARunIsResumedInOtherHomes) {
-  TrainConfig train = small_run();
-  train.precision = precision_from_string("bf16");
+void expect_resumed_in_other_homes(TrainConfig train) {
   train.accumulate = 2;
   const ModelConfig model = small_model();
   std::vector<TrainConfig> runs(kHomes.size() + 1, train);
@@ -353,6 +402,14 @@ TEST(Residency, ARunIsResumedInOtherHomes) {
     EXPECT_EQ(step(trainer, static_cast<int64_t>(i)), expected[i]) << to_string(runs[i].memory.homes);
     trainer.save_checkpoint(folder / std::to_string(i), {});
   }
+}
+
+TEST(Residency, ARunIsResumedInOtherHomes) {
+  TrainConfig train = small_run();
+  train.precision = precision_from_string("bf16");
+  expect_resumed_in_other_homes(train);
+  expect_resumed_in_other_homes(run_in_8_bits("bf16"));
+  expect_resumed_in_other_homes(run_in_8_bits("bf16-sr"));
 }
 
 TEST(Residency, WhatLeavesTheDeviceIsNotInItsPlan) {
@@ -498,6 +555,21 @@ TEST(Residency, WhoeverUpdatesTheBitsAreTheSame) {
       }
     }
   }
+}
+
+TEST(Residency, StatesInEightBitsAreUpdatedByAnybody) {
+  for (const std::string& precision : precision_names()) {
+    TrainConfig train = run_in_8_bits(precision);
+    const Outcome resident = run(small_model(), train);
+    for (UpdateCase c : update_cases()) {
+      c.piece = c.piece < 100 ? 256 : 1024;
+      set_case(train, c);
+      expect_same(run(small_model(), train), resident, precision + " " + name_of(c));
+    }
+  }
+  TrainConfig train = run_in_8_bits("bf16");
+  train.memory.update_piece = 100;
+  expect_error([&] { check_train_config(train, small_model()); }, ErrorCode::invalid_argument, "multiple of 256");
 }
 
 TEST(Residency, ATiedEmbeddingIsUpdatedByAnybody) {

@@ -46,6 +46,7 @@
   row(attention_forward, AttentionForward)                                  \
   row(attention_backward, AttentionBackward)                                \
   row(adamw, Adamw)                                                         \
+  row(adamw_list, AdamwList)                                                \
   row(global_norm, GlobalNorm)                                              \
   row(scale, Scale)
 // clang-format on

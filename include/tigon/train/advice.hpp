@@ -21,14 +21,15 @@ struct Advice {
 std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train, Device meant,
                            const RatesOf& rates = {});
 
-// What to move on from the host to a disk, one after the other, each with what it would take then.
-struct DiskAdvice {
+// What the host can do without, one after the other, each with what the run would take then: states in fewer bits, and
+// then what a disk can hold.
+struct HostAdvice {
   std::string flag;  // "--offload weights=host,gradients=host,states=nvme"
   SpaceBytes bytes;
   DiskTraffic step;
   double seconds = 0;  // of such a step at least; 0: not known
 };
-std::vector<DiskAdvice> disk_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train,
+std::vector<HostAdvice> host_advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train,
                                     const RatesOf& rates = {});
 
 }  // namespace tigon

@@ -7,7 +7,7 @@
 
 namespace tigon {
 
-inline constexpr int64_t kDiskUnit = 2048;  // so many elements of any type are whole pages
+inline constexpr int64_t kDiskUnit = 4096;  // so many elements of any type are whole pages, also of one byte
 
 // How bytes whose home is the disk get there.
 struct DiskOptions {

@@ -105,7 +105,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
 
 // The study's formulas, to stand beside the plan.
 struct StudyFormulas {
-  int64_t static_bytes = 0;      // bytes per parameter · P, and of what is frozen its weights
+  int64_t static_bytes = 0;      // weights, and of what is trained gradients and states
   int64_t static_mixed_16p = 0;  // 16·P
   int64_t checkpoints = 0;       // batch·seq·hidden·bytes·layers
   int64_t logits = 0;            // batch·seq·vocab·4, about three of which an eager framework holds

@@ -25,13 +25,10 @@ struct Precision {
   DType weight = DType::f32;  // and activations
   DType grad = DType::f32;
   std::optional<DType> master{};  // a wider copy that the optimizer updates
-  DType m = DType::f32;
+  DType m = DType::f32;           // and v, where the optimizer keeps them in floating point
   DType v = DType::f32;
   ops::Rounding rounding = ops::Rounding::nearest;  // of what the optimizer stores in 16 bits
   LossScaleRule loss_scale{};
-
-  // Weights, gradients, master, m and v.
-  int64_t bytes_per_parameter() const;
 };
 
 // fp32: 16 bytes a parameter. bf16: f32 master, m and v, 16 bytes. bf16-sr: bf16 everywhere with stochastic rounding, 8

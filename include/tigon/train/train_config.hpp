@@ -8,6 +8,7 @@
 #include "tigon/ops/fused_linear_cross_entropy.hpp"
 #include "tigon/train/disk_options.hpp"
 #include "tigon/train/homes.hpp"
+#include "tigon/train/optimizer.hpp"
 #include "tigon/train/precision.hpp"
 #include "tigon/train/updater.hpp"
 
@@ -23,8 +24,9 @@ struct MemoryPolicy {
   bool update_early = false;
   Homes homes{};
   Updater updater = Updater::automatic;
-  int64_t update_piece = int64_t{1} << 21;  // elements of a parameter that are on the device at a time to be updated
-  DiskOptions disk{};                       // of those that are there
+  // Elements of a parameter that are on the device at a time to be updated: a multiple of update_unit().
+  int64_t update_piece = int64_t{1} << 21;
+  DiskOptions disk{};  // of those that are there
   Order order = Order::batches;
 
   // Whether updates move something, beside the streams of a step; else they are the end of a step on the device.
@@ -40,14 +42,6 @@ std::string recompute_to_string(StageMask mask);
 // "all", "none", or some of "rope,swiglu,rmsnorm,flce".
 FusedOps fused_from_string(std::string_view text);
 std::string fused_to_string(const FusedOps& fused);
-
-struct AdamwOptions {
-  double lr = 3e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0.1;  // of matrices; norms and biases do not decay
-};
 
 enum class Decay : int32_t { constant, linear, cosine };
 Decay decay_from_string(std::string_view text);
@@ -75,7 +69,7 @@ struct TrainConfig {
   Precision precision{};
   MemoryPolicy memory{};
   FusedOps fused{};
-  AdamwOptions optimizer{};
+  OptimizerOptions optimizer{};
   Schedule schedule{};
   double clip = 1.0;  // the largest norm of the gradient; 0: any
   uint64_t seed = 1;

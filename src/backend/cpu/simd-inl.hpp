@@ -14,7 +14,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tigon/core/half.hpp"
+#include "tigon/core/dtype.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {

@@ -1,5 +1,7 @@
 #include "train/residency/device_update.hpp"
 
+#include <algorithm>
+
 #include "tigon/memory/plan.hpp"
 
 namespace tigon {
@@ -13,19 +15,23 @@ DeviceUpdate::~DeviceUpdate() {
   }
 }
 
-int64_t DeviceUpdate::slot_bytes(const TrainConfig& train, int64_t elements) {
-  const Precision& precision = train.precision;
+int64_t DeviceUpdate::slot_bytes(const ParameterList& parameters, const TrainConfig& train) {
   const Homes& homes = train.memory.homes;
-  int64_t bytes = 0;
-  const auto add = [&](Home home, DType dtype) {
-    if (home != Home::device) bytes += align_up(elements * size_of(dtype));
-  };
-  if (precision.master) add(homes.states, *precision.master);
-  add(homes.weights, precision.weight);
-  add(homes.gradients, precision.grad);
-  add(homes.states, precision.m);
-  add(homes.states, precision.v);
-  return bytes;
+  int64_t most = 0;
+  for (size_t i = 0; i < parameters.all.size(); ++i) {
+    if (!parameters.all[i].trains) continue;
+    const int64_t elements = std::min(parameters.all[i].elements(), train.memory.update_piece);
+    int64_t bytes = 0;
+    const auto add = [&](Home home, int64_t of_piece) {
+      if (home != Home::device) bytes += align_up(of_piece);
+    };
+    add(homes.weights, elements * size_of(train.precision.weight));
+    add(homes.gradients, elements * size_of(train.precision.grad));
+    for (const StateSpec& state : optimizer_states(parameters, static_cast<int>(i), train))
+      add(homes.states, state.bytes(elements));
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 void DeviceUpdate::help(std::shared_ptr<UpdateJob> job) {
@@ -65,37 +71,32 @@ Moment DeviceUpdate::pieces(UpdateJob& job) {
 Moment DeviceUpdate::piece(const Context& ctx, const UpdateJob::Begin& begin, const UpdateJob::Piece& piece) {
   const Homes& homes = train_.memory.homes;
   const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(piece.parameter)];
-  const AdamwTensors at_home = adamw_tensors(trained, residents_.gradient(piece.parameter));
   const auto part_of = [&](const Tensor& t) { return flat_slice(t, piece.first, piece.elements); };
   std::vector<Lane::Copy> coming, going;
   std::byte* free = residents_.update_slots.empty() ? nullptr : residents_.update_slots[slot_].view.as<std::byte>();
-  // The piece of `t` on the device: there already, or brought.
-  enum Use { read, written, changed };
-  const auto bring = [&](const Tensor& t, Home home, Use use) -> Tensor {
-    if (!t.present() || home == Home::device) return part_of(t);
-    Tensor here = part_of(t);
+  // A part that is at home somewhere, on the device: there already, or brought.
+  const auto bring = [&](const Tensor& part, Home home, Use use) -> Tensor {
+    if (!part.present() || home == Home::device) return part;
+    Tensor here = part;
     here.data = free;
     here.device = train_.device;
     free += align_up(here.bytes());
-    if (use != Use::written) coming.push_back({.to = here, .from = part_of(t)});
-    if (use != Use::read) going.push_back({.to = part_of(t), .from = here});
+    if (use != Use::written) coming.push_back({.to = here, .from = part});
+    if (use != Use::read) going.push_back({.to = part, .from = here});
     return here;
   };
   const auto bring_weight = [&](Use use) -> Tensor {
-    if (!trained.on_device.view.present()) return bring(trained.weight, homes.weights, use);
+    if (!trained.on_device.view.present()) return bring(part_of(trained.weight), homes.weights, use);
     going.push_back({.to = part_of(trained.weight), .from = part_of(trained.on_device)});
     return part_of(trained.on_device);
   };
-  const bool master = at_home.param_copy.present();
-  const AdamwTensors here{
-      .param = master ? bring(at_home.param, homes.states, Use::changed) : bring_weight(Use::changed),
-      .grad = bring(at_home.grad, homes.gradients, Use::read),
-      .m = bring(at_home.m, homes.states, Use::changed),
-      .v = bring(at_home.v, homes.states, Use::changed),
-      .param_copy = master ? bring_weight(Use::written) : Tensor{}};
+  UpdatePiece here = piece_at_home(residents_, piece.parameter, piece.first, piece.elements);
+  here.weight = bring_weight(train_.precision.master ? Use::written : Use::changed);
+  here.gradient = bring(here.gradient, homes.gradients, Use::read);
+  for (Tensor& state : here.states) state = bring(state, homes.states, Use::changed);
 
   up_.copy(coming, begin.ready, begin.watch).hold(ctx);
-  update_piece(ctx, parameters_, train_, piece.parameter, piece.first, here, begin.device_scale, begin.args);
+  update_piece(ctx, parameters_, train_, here, begin.device_scale, begin.args);
   return down_.copy(going, Moment::of(ctx), begin.watch);
 }
 

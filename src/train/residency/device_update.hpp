@@ -8,13 +8,14 @@
 
 namespace tigon {
 
-// AdamW by the device, beside what computes there. What of a piece is at home on the host comes into one of a few slots
-// and goes back, the next piece coming while the one before it goes; what stays on the device is updated in place.
+// Updates by the device, beside what computes there. What of a piece is at home on the host comes into one of a few
+// slots and goes back, the next piece coming while the one before it goes; what stays on the device is updated in
+// place.
 class DeviceUpdate {
  public:
   static constexpr int kSlots = 3;  // one coming, one in use, one going
-  // Of one slot, with `elements` of a parameter; 0 where nothing comes or goes.
-  static int64_t slot_bytes(const TrainConfig& train, int64_t elements);
+  // Of one slot, for a piece of any parameter; 0 where nothing comes or goes.
+  static int64_t slot_bytes(const ParameterList& parameters, const TrainConfig& train);
 
   DeviceUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents)
       : parameters_(parameters),
@@ -42,7 +43,7 @@ class DeviceUpdate {
   const ParameterList& parameters_;
   const TrainConfig& train_;
   const Residents& residents_;
-  std::optional<DeviceStream> stream_;  // AdamW's
+  std::optional<DeviceStream> stream_;  // the updates'
   Lane up_, down_;
   std::array<Moment, kSlots> gone_;  // when what a slot held is at home
   size_t slot_ = 0;

@@ -1,20 +1,26 @@
 #include "train/residency/disk_update.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace tigon {
 
-int64_t DiskUpdate::ring_bytes(const TrainConfig& train, int64_t piece) {
+int64_t DiskUpdate::ring_bytes(const ParameterList& parameters, const TrainConfig& train) {
   const Homes& homes = train.memory.homes;
-  const Precision& precision = train.precision;
-  int64_t bytes = 0;
-  const auto add = [&](Home home, DType dtype) {
-    if (home == Home::nvme) bytes += align_up(piece * size_of(dtype), kDiskPage);
-  };
-  add(homes.weights, precision.weight);
-  add(homes.gradients, precision.grad);
-  if (precision.master) add(homes.states, *precision.master);
-  add(homes.states, precision.m);
-  add(homes.states, precision.v);
-  return bytes == 0 ? 0 : disk_ring_bytes(bytes);
+  int64_t most = 0;
+  for (size_t i = 0; i < parameters.all.size(); ++i) {
+    const int64_t elements = std::min(parameters.all[i].elements(), train.memory.disk.piece);
+    int64_t bytes = 0;
+    const auto add = [&](Home home, int64_t of_piece) {
+      if (home == Home::nvme) bytes += align_up(of_piece, kDiskPage);
+    };
+    add(homes.weights, elements * size_of(train.precision.weight));
+    add(homes.gradients, elements * size_of(train.precision.grad));
+    for (const StateSpec& state : optimizer_states(parameters, static_cast<int>(i), train))
+      add(home_of(state, homes), state.bytes(elements));
+    most = std::max(most, bytes);
+  }
+  return most == 0 ? 0 : disk_ring_bytes(most);
 }
 
 DiskUpdate::DiskUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents)
@@ -31,24 +37,15 @@ DiskUpdate::~DiskUpdate() {
   }
 }
 
-DiskUpdate::Fields DiskUpdate::fields_of(int parameter) const {
-  const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(parameter)];
-  const Tensor master = trained.state("master");
-  return {{{.home = trained.weight, .reads = !master.present(), .writes = true},
-           {.home = trained.gradient, .reads = true},
-           {.home = master, .reads = true, .writes = true},
-           {.home = trained.state("m"), .reads = true, .writes = true},
-           {.home = trained.state("v"), .reads = true, .writes = true}}};
-}
-
 void DiskUpdate::book(int part) {
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   for (int i = p.begin; i < p.end; ++i) {
-    for (const Field& field : fields_of(i)) {
-      if (!on_disk(field.home)) continue;
-      if (field.reads) residents_.disk.book_read(field.home);
-      if (field.writes) residents_.disk.book_write(field.home);
-    }
+    UpdatePiece whole = piece_at_home(residents_, i, 0, parameters_.all[static_cast<size_t>(i)].elements());
+    for_each_tensor(whole, train_, [&](const Tensor& t, Use use) {
+      if (!on_disk(t)) return;
+      if (use != Use::written) residents_.disk.book_read(t);
+      if (use != Use::read) residents_.disk.book_write(t);
+    });
   }
 }
 
@@ -61,30 +58,20 @@ void DiskUpdate::ask(const Piece& piece, size_t index) {
   Slot& slot = slots_[index % slots_.size()];
   wait(slot);
   std::byte* place = ring_piece(residents_.update_ring, static_cast<int64_t>(index % slots_.size()));
-  const Fields fields = fields_of(piece.parameter);
-  for (size_t f = 0; f < fields.size(); ++f) {
-    const Tensor& home = fields[f].home;
-    slot.near[f] = {};
-    if (!home.present()) continue;
-    const Tensor part = flat_slice(home, piece.first, piece.elements);
-    slot.near[f] = part;
-    if (!on_disk(home)) continue;
-    slot.near[f].data = place;
-    const int64_t bytes = align_up(part.bytes(), kDiskPage);
-    if (fields[f].reads) slot.under_way.push_back(residents_.disk.read(part.data, place, bytes));
+  slot.going.clear();
+  slot.near = piece_at_home(residents_, piece.parameter, piece.first, piece.elements);
+  for_each_tensor(slot.near, train_, [&](Tensor& t, Use use) {
+    if (!on_disk(t)) return;
+    void* const home = std::exchange(t.data, place);
+    const int64_t bytes = align_up(t.bytes(), kDiskPage);
+    if (use != Use::written) slot.under_way.push_back(residents_.disk.read(home, place, bytes));
+    if (use != Use::read) slot.going.push_back({.home = home, .near = place, .bytes = bytes});
     place += bytes;
-  }
+  });
 }
 
-void DiskUpdate::send(const Piece& piece, Slot& slot) {
-  const Fields fields = fields_of(piece.parameter);
-  for (size_t f = 0; f < fields.size(); ++f) {
-    const Field& field = fields[f];
-    if (!field.writes || !on_disk(field.home)) continue;
-    const Tensor& near = slot.near[f];
-    std::byte* home = field.home.as<std::byte>() + piece.first * size_of(near.dtype);
-    slot.under_way.push_back(residents_.disk.write(home, near.data, align_up(near.bytes(), kDiskPage)));
-  }
+void DiskUpdate::send(Slot& slot) {
+  for (const Going& g : slot.going) slot.under_way.push_back(residents_.disk.write(g.home, g.near, g.bytes));
 }
 
 std::chrono::nanoseconds DiskUpdate::pieces(const Context& host, UpdateJob& job,
@@ -103,17 +90,9 @@ std::chrono::nanoseconds DiskUpdate::pieces(const Context& host, UpdateJob& job,
     Slot& slot = slots_[i % slots_.size()];
     wait(slot);
     const auto began = std::chrono::steady_clock::now();
-    const auto& [weight, gradient, master, m, v] = slot.near;
-    const bool has_master = master.present();
-    update_piece(host, parameters_, train_, asked[i].parameter, asked[i].first,
-                 {.param = has_master ? master : weight,
-                  .grad = gradient,
-                  .m = m,
-                  .v = v,
-                  .param_copy = has_master ? weight : Tensor{}},
-                 job.begin.host_scale, job.begin.args);
+    update_piece(host, parameters_, train_, slot.near, job.begin.host_scale, job.begin.args);
     computed += std::chrono::steady_clock::now() - began;
-    send(asked[i], slot);
+    send(slot);
     updated(asked[i]);
   }
 }

@@ -9,12 +9,12 @@
 
 namespace tigon {
 
-// AdamW by the host over what is on the disk, all of it or some: pieces come to a ring in memory, are updated there and
-// go back, the next ones read and the last ones written meanwhile. The bits do not depend on how it is cut.
+// Updates by the host over what is on the disk, all of it or some: pieces come to a ring in memory, are updated there
+// and go back, the next ones read and the last ones written meanwhile. The bits do not depend on how it is cut.
 class DiskUpdate {
  public:
   // Of the ring; 0 where nothing that is updated is on the disk.
-  static int64_t ring_bytes(const TrainConfig& train, int64_t piece);
+  static int64_t ring_bytes(const ParameterList& parameters, const TrainConfig& train);
 
   DiskUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents);
   DiskUpdate(const DiskUpdate&) = delete;
@@ -29,21 +29,21 @@ class DiskUpdate {
   void book(int part);
 
  private:
-  // Weight, gradient, master, m, v.
-  struct Field {
-    Tensor home;
-    bool reads = false, writes = false;
-  };
-  using Fields = std::array<Field, 5>;
   using Piece = UpdateJob::Piece;
+  // What goes back to the disk.
+  struct Going {
+    void* home;
+    const void* near;
+    int64_t bytes;
+  };
   // A place in the ring, and the piece that it holds.
   struct Slot {
     std::vector<Disk::Ticket> under_way;
-    std::array<Tensor, 5> near;
+    UpdatePiece near;
+    std::vector<Going> going;
   };
-  Fields fields_of(int parameter) const;
   void ask(const Piece& piece, size_t index);
-  void send(const Piece& piece, Slot& slot);
+  void send(Slot& slot);
   void wait(Slot& slot);
 
   const ParameterList& parameters_;

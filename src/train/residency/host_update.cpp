@@ -41,10 +41,8 @@ Moment HostUpdate::pieces(UpdateJob& job) {
   }
   while (const auto piece = job.take(kTimes * train_.memory.update_piece)) {
     const auto began = std::chrono::steady_clock::now();
-    const TrainedParameter& trained = residents_.parameters[static_cast<size_t>(piece->parameter)];
-    update_piece(host, parameters_, train_, piece->parameter, piece->first,
-                 adamw_tensors(trained, trained.gradient).slice(piece->first, piece->elements), job.begin.host_scale,
-                 job.begin.args);
+    update_piece(host, parameters_, train_, piece_at_home(residents_, piece->parameter, piece->first, piece->elements),
+                 job.begin.host_scale, job.begin.args);
     nanoseconds_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
     updated(*piece);
   }

@@ -8,7 +8,7 @@
 
 namespace tigon {
 
-// AdamW by the host's cores over states and gradients that are there, on a thread of its own.
+// Updates by the host's cores over states and gradients that are there, on a thread of its own.
 class HostUpdate {
  public:
   HostUpdate(const ParameterList& parameters, const TrainConfig& train, const Residents& residents)
