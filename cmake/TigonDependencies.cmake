@@ -24,6 +24,10 @@ find_path(TIGON_JSON_INCLUDE nlohmann/json.hpp REQUIRED)
 add_library(tigon_nlohmann_json INTERFACE)
 target_include_directories(tigon_nlohmann_json SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_JSON_INCLUDE}>)
 
+find_path(TIGON_TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
+add_library(tigon_tomlplusplus INTERFACE)
+target_include_directories(tigon_tomlplusplus SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_TOMLPLUSPLUS_INCLUDE}>)
+
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 

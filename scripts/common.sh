@@ -7,7 +7,7 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What a build needs, by Debian 12 / Ubuntu 24.04 package name.
-build_packages=(g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev liburing-dev zlib1g-dev)
+build_packages=(g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liburing-dev zlib1g-dev)
 test_packages=(libgtest-dev)
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }

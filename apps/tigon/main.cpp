@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <new>
 
 #include "commands.hpp"
 #include "help_formatter.hpp"
@@ -30,6 +31,15 @@ int say(const std::exception& error, int code) {
   return code;
 }
 
+// Scripts tell by it whether their flags were wrong, or memory too short.
+int exit_code(tigon::ErrorCode code) {
+  switch (code) {
+    case tigon::ErrorCode::invalid_argument: return 2;
+    case tigon::ErrorCode::out_of_memory: return 3;
+    default: return 1;
+  }
+}
+
 // Where a standard stream is closed, the next file that is opened would take its number, and what is meant for the
 // screen would land in a log or a checkpoint. What stands there instead can be read, so that writing is an error still.
 void keep_standard_streams_apart() {
@@ -53,11 +63,15 @@ int main(int argc, char** argv) {
       "Start with:  tigon plan --model llama-3.2-1b --precision bf16-sr --seq 1024 --fit 24GiB\n"
       "             tigon train --data data/austen.txt --steps 50\n"
       "             tigon help data                     what to train on\n"
+      "             tigon study --preset cpu            strategies side by side, with pictures\n"
       "             tigon bench ops --ops rmsnorm,fused_linear_cross_entropy --memory\nEvery command has its own "
       "--help.");
   int code = 0;
   tigon::app::add_train(app, code);
   tigon::app::add_plan(app);
+  std::vector<std::string> words = {"tigon"};
+  words.insert(words.end(), argv + 1, argv + argc);
+  tigon::app::add_study(app, std::move(words), code);
   tigon::app::add_bench(app);
   tigon::app::add_help(app);
   refuse_empty_values(app);
@@ -75,7 +89,12 @@ int main(int argc, char** argv) {
     }
     return code;
   } catch (const tigon::Error& error) {
-    return say(error, error.code() == tigon::ErrorCode::invalid_argument ? 2 : 1);
+    return say(error, exit_code(error.code()));
+  } catch (const std::bad_alloc&) {
+    const tigon::Error error(tigon::ErrorCode::out_of_memory, {.where = "memory",
+                                                               .what = "the system refused some beside what is planned",
+                                                               .fix = "Use a smaller shape, or free memory."});
+    return say(error, exit_code(error.code()));
   } catch (const std::exception& error) {
     return say(error, 1);
   }

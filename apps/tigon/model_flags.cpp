@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
 
 #include "tigon/core/context.hpp"
 #include "tigon/core/error.hpp"
@@ -20,6 +18,8 @@ CLI::Option* add_word(CLI::App& command, const std::string& name, const std::str
 void ModelFlags::add_to(CLI::App& command) {
   std::string known;
   for (const std::string& name : builtin_model_names()) known += (known.empty() ? "" : ", ") + name;
+  // As a shell's user expects of an alias, and a study of its strategies: what comes later counts.
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command.option_defaults()->group("Model and step");
   command.add_option("--model", model, "A Hugging Face folder with a config.json, or a built-in shape: " + known)
       ->type_name("MODEL")
@@ -43,6 +43,23 @@ void ModelFlags::add_to(CLI::App& command) {
            "fp16 (as bf16, with a dynamic loss scale)",
            train.precision.name, [this](const std::string& text) { train.precision = precision_from_string(text); })
       ->check(CLI::IsMember(precision_names()));
+  CLI::Option* lora =
+      add_word(command, "--lora",
+               "Train low-rank adapters beside the frozen model: r=16,alpha=32,targets=all-linear; targets also as "
+               "q_proj+v_proj; rslora scales by alpha/sqrt(r)",
+               lora_to_string(train.lora), [this](const std::string& text) { train.lora = lora_from_string(text); })
+          ->type_name("ADAPTERS");
+  command
+      .add_option_function<std::string>(
+          "--adapters",
+          [this](const std::string& folder) {
+            adapters = folder;
+            const std::filesystem::path config = adapters / kAdapterConfig;
+            train.lora = lora_from_json(read_text_file(config, int64_t{1} << 24), config.string());
+          },
+          "Go on with adapters that PEFT or tigon has written")
+      ->excludes(lora)
+      ->type_name("FOLDER");
   command.add_option("--clip", train.clip, "The largest norm of the gradient; 0: any")->capture_default_str();
   command.add_flag(
       "!--nondeterministic", train.deterministic,
@@ -116,44 +133,6 @@ ModelConfig ModelFlags::model_config() const {
   if (from.empty()) return builtin_model(model);
   return model_config_from_json(read_text_file(from / "config.json", int64_t{1} << 24),
                                 (from / "config.json").string());
-}
-
-int64_t bytes_from_string(const std::string& text) {
-  struct Unit {
-    const char* name;
-    double bytes;
-  };
-  size_t used = 0;
-  double value = -1;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  // In any case of letters, and after a space.
-  std::string unit = text.substr(std::min(text.find_first_not_of(' ', used), text.size()));
-  for (char& letter : unit) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  for (const Unit& u : {Unit{"", 1},
-                        {"b", 1},
-                        {"k", 0x1p10},
-                        {"kib", 0x1p10},
-                        {"m", 0x1p20},
-                        {"mib", 0x1p20},
-                        {"g", 0x1p30},
-                        {"gib", 0x1p30},
-                        {"t", 0x1p40},
-                        {"tib", 0x1p40},
-                        {"kb", 1e3},
-                        {"mb", 1e6},
-                        {"gb", 1e9},
-                        {"tb", 1e12}}) {
-    if (used > 0 && unit == u.name && value * u.bytes >= 1 && value * u.bytes < 0x1p62)
-      return static_cast<int64_t>(value * u.bytes);
-  }
-  throw Error(ErrorCode::invalid_argument, {.where = "size",
-                                            .what = "this is no amount of memory",
-                                            .expected = "such as 24GiB, 24G (the same), 512MB or 1000000",
-                                            .got = "'" + text + "'"});
 }
 
 namespace {

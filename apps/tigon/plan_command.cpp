@@ -6,6 +6,7 @@
 #include "model_flags.hpp"
 #include "rates.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/memory/sizes.hpp"
 #include "tigon/ops/device_memory.hpp"
 #include "tigon/train/advice.hpp"
 
@@ -19,7 +20,7 @@ struct Flags {
   int tensors = 12;
 };
 
-void print_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train) {
+void print_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
   const StudyFormulas f = study_formulas(model, parameters, train);
   fmt::print("\nBy formula, to compare:\n");
   fmt::print("  static, {} bytes a parameter     {:>12}   (16P, mixed precision: {})\n",
@@ -161,7 +162,7 @@ void run(const Flags& flags) {
   TrainConfig train = flags.model.train;
   const auto size = [](const std::string& text) { return text.empty() ? 0 : bytes_from_string(text); };
   const Budget budget{.device = size(flags.fit), .host = size(flags.host), .disk = size(flags.disk)};
-  const ParameterList parameters(model);
+  const ParameterList parameters(model, train.lora);
   const int64_t count = parameters.elements();
 
   std::string note;
@@ -182,7 +183,7 @@ void run(const Flags& flags) {
     fmt::print("  {:>12}  {} ({}{})\n", human_bytes(row.bytes), row.name, to_string(row.memory_class),
                row.count > 1 ? fmt::format(", {} of them", row.count) : "");
   }
-  print_formulas(model, count, train);
+  print_formulas(model, parameters, train);
   // By the rates of the machine that it is meant for: of this one, if it is.
   const Device device = flags.model.train.device;
   const bool here = note.empty();

@@ -18,14 +18,21 @@ namespace {
 
 constexpr int kRuns = 3;
 
-double gemm_rate(const TrainConfig& train) {
+// What `measure` says of the device.
+template <class F>
+double on_device(const TrainConfig& train, const F& measure) {
   if (train.device.kind == DeviceKind::cpu) {
     HeapArena heap;
-    return bench::measure_gemm({.threads = train.threads, .memory = &heap}, train.precision.weight, true);
+    return measure(Context{.threads = train.threads, .memory = &heap});
   }
   DeviceArena arena(train.device);
   const DeviceStream stream(train.device);
-  return bench::measure_gemm({.device = train.device, .stream = stream.get(), .memory = &arena}, DType::bf16, true);
+  return measure(Context{.device = train.device, .stream = stream.get(), .memory = &arena});
+}
+
+double gemm_rate(const TrainConfig& train) {
+  const DType dtype = train.device.kind == DeviceKind::cpu ? train.precision.weight : DType::bf16;
+  return on_device(train, [&](const Context& ctx) { return bench::measure_gemm(ctx, dtype, true); });
 }
 
 // Bytes per second of the fastest of some copies, after one that touches all pages.
@@ -107,7 +114,7 @@ double known(std::map<Key, double>& rates, const Key& key, const F& measure) {
 
 }  // namespace
 
-Rates RateBook::of(const TrainConfig& train) try {
+Rates RateBook::of(const TrainConfig& train, bool copy) try {
   const Homes& homes = train.memory.homes;
   Rates rates;
   if (homes.any_away()) {
@@ -120,6 +127,8 @@ Rates RateBook::of(const TrainConfig& train) try {
     rates.disk_read = disk_->disk_read;
     rates.disk_write = disk_->disk_write;
   }
+  if (copy && !copy_) copy_ = on_device(train, bench::measure_copy);
+  if (copy) rates.copy = *copy_;
   rates.gemm = known(gemm_, train.precision.weight, [&] { return gemm_rate(train); });
   return rates;
 } catch (const Error& error) {

@@ -49,9 +49,15 @@ void Screen::on_start(const Trainer& trainer, const Sampler& data, int64_t first
   }
   const std::string disk = trainer.disk_text();
   // At once: where nobody reads any more, a signal comes with the next text, and by then there is a step to save.
-  show("{:.2f} M parameters, {} × {} tokens{}, {}\nrecompute {}, fused {}, loss by {} tokens{}\n{}\n\n{}{}\n{}",
-       static_cast<double>(trainer.parameters().elements()) * 1e-6, train.batch, train.seq,
-       train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
+  const ParameterList& parameters = trainer.parameters();
+  const std::string adapters = train.lora.any() ? fmt::format("{:.2f} M in adapters ({}) beside frozen ",
+                                                              static_cast<double>(parameters.trained_elements()) * 1e-6,
+                                                              lora_to_string(train.lora))
+                                                : "";
+  show("{}{:.2f} M parameters, {} × {} tokens{}, {}\nrecompute {}, fused {}, loss by {} tokens{}\n{}\n\n{}{}\n{}",
+       adapters,
+       static_cast<double>(parameters.elements() - (train.lora.any() ? parameters.trained_elements() : 0)) * 1e-6,
+       train.batch, train.seq, train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
        recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(trainer.model(), train),
        homes_text(train), source, plan_table(trainer.plan()), disk.empty() ? "" : "  there: " + disk + "\n",
        first_step > 0 ? fmt::format("resumed after step {}\n", first_step) : "");

@@ -1,11 +1,11 @@
-#include <atomic>
-#include <csignal>
 #include <fstream>
 #include <memory>
 
 #include "commands.hpp"
+#include "memory_cap.hpp"
 #include "rates.hpp"
 #include "screen.hpp"
+#include "signals.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/ops/device_memory.hpp"
 #include "tigon/train/run.hpp"
@@ -14,42 +14,6 @@
 namespace tigon::app {
 
 namespace {
-
-std::atomic<bool> stop_requested{false};
-std::atomic<int> first_signal{0};
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
-              "a signal handler sets them");
-
-void request_stop(int signal) {
-  int none = 0;
-  (void)first_signal.compare_exchange_strong(none, signal);
-  stop_requested = true;
-}
-
-void on_signal(int caught) {
-  request_stop(caught);
-  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);  // a second Ctrl-C ends it at once
-  (void)std::signal(SIGHUP, SIG_IGN);  // of a terminal that is closed, which comes from the shell too
-}
-
-// Whoever read the output is gone: head, or a tee that Ctrl-C ended before the step was finished.
-void on_broken_pipe(int signal) { request_stop(signal); }
-
-void catch_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
-  if (std::signal(SIGHUP, on_signal) == SIG_IGN) (void)std::signal(SIGHUP, SIG_IGN);  // nohup
-  if (std::signal(SIGPIPE, on_broken_pipe) == SIG_IGN) (void)std::signal(SIGPIPE, SIG_IGN);
-}
-
-// Host memory: on a CPU the plan, and what the program and its libraries hold beside it. Not getrusage's, which begins
-// with what the process held that became this one. 0: not known.
-int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
-  }
-  return 0;
-}
 
 // A trained model in the place of another must not come from tokens that nobody meant.
 void refuse_results_of_random_tokens(const RunOptions& options, int64_t steps) {
@@ -60,6 +24,19 @@ void refuse_results_of_random_tokens(const RunOptions& options, int64_t steps) {
                .fix = "Give --data FILE, or leave --output and --checkpoints out to measure time and memory."});
 }
 
+// What was measured above held memory of its own, which is not the run's. Where the system cannot forget it, it counts.
+void forget_peak() { std::ofstream("/proc/self/clear_refs") << 5; }
+
+MemoryCap capped(const ModelConfig& model, const TrainFlags& flags) {
+  const TrainConfig& train = flags.model.train;
+  int64_t host = 0;
+  if (flags.cap_bytes > 0) {
+    const SpaceBytes bytes = plan_memory(model, ParameterList(model, train.lora), train).bytes();
+    host = bytes.pinned + bytes.host;
+  }
+  return {train.device, flags.cap_bytes, host};
+}
+
 // 0, or what the signal that stopped the run makes of it.
 int run(const TrainFlags& flags) {
   const ModelConfig model = flags.model.model_config();
@@ -67,14 +44,15 @@ int run(const TrainFlags& flags) {
   const RunOptions options = flags.run_options();
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
-  const Rates rates = flags.ceiling ? RateBook().of(train) : Rates{};
+  const Rates rates = flags.ceiling ? RateBook().of(train, !options.record.empty()) : Rates{};
+  const MemoryCap cap = capped(model, flags);
+  forget_peak();
 
-  catch_signals();
+  const CatchSignals signals;
   const RunResult result = [&] {
     Screen screen(flags.print_every);
-    return run_training(model, train, options, screen, stop_requested, rates);
+    return run_training(model, train, options, screen, signals.stop(), rates);
   }();
-  for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, SIG_DFL);
 
   if (result.stopped) {
     show("\nStopped after step {}. ", result.steps);
@@ -85,7 +63,7 @@ int run(const TrainFlags& flags) {
     } else {
       show("To go on, run the same command with --resume.\n");
     }
-    return 128 + first_signal;  // a script must not take this for the end of the training
+    return signals.exit_code();  // a script must not take this for the end of the training
   }
   if (result.trained > 0) {
     show("\n{} steps, loss {:.4f} at first and {:.4f} at last", result.steps, result.first_loss, result.last_loss);
@@ -96,7 +74,8 @@ int run(const TrainFlags& flags) {
   if (result.tokens_per_second > 0) show(", {:.0f} tokens/s", result.tokens_per_second);
   show("\n");
   show("{} planned, {} used", human_bytes(result.planned_bytes), human_bytes(result.used_bytes));
-  if (const int64_t held = peak_resident_bytes(); held > 0) show("; the process held {} at most", human_bytes(held));
+  if (const int64_t held = result.process_peak_bytes; held > 0)
+    show("; the process held {} at most", human_bytes(held));
   show("\n");
   if (const Traffic& t = result.traffic; result.trained > 0 && t.up_bytes + t.down_bytes > 0) {
     show("a step moved {} to the device and {} back", human_bytes(t.up_bytes / result.trained),

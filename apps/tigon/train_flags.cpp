@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tigon/core/error.hpp"
+#include "tigon/memory/sizes.hpp"
 
 namespace tigon::app {
 
@@ -174,6 +175,12 @@ void TrainFlags::add_results(CLI::App& command) {
       .add_option("--snapshot", run_.snapshot,
                   "The device's memory over a step, as a pickle that pytorch.org/memory_viz opens")
       ->type_name("FILE.pickle");
+  command
+      .add_option(
+          "--record", run_.record,
+          "Both of them, and what the report of a study is drawn from, as memory.pickle, trace.pt.trace.json.gz, "
+          "memory.json and times.json")
+      ->type_name("FOLDER");
   add_word(command, "--trace-steps", "Which steps of this run these two are of; the snapshot takes the first", "2-4",
            [this](const std::string& text) { std::tie(run_.trace_first, run_.trace_last) = chosen_steps(text); })
       ->type_name("FIRST-LAST");
@@ -182,6 +189,12 @@ void TrainFlags::add_results(CLI::App& command) {
   command.add_option("--print-every", print_every, "Steps between printed lines")
       ->check(CLI::Range(int64_t{1}, kMost))
       ->capture_default_str();
+  add_word(
+      command, "--cap",
+      "Run as if the device had no more memory than this (24GiB), to see what fits: a process that needs more ends "
+      "with exit code 3",
+      "", [this](const std::string& text) { cap_bytes = bytes_from_string(text); })
+      ->type_name("SIZE");
   command.add_flag(
       "--gemm-ceiling,!--no-gemm-ceiling", ceiling,
       "Measure the machine's GEMM rate first and show each step's share of it; with --offload the rates of copies "
@@ -191,6 +204,11 @@ void TrainFlags::add_results(CLI::App& command) {
 RunOptions TrainFlags::run_options() const {
   RunOptions options = run_;
   options.model_folder = model.folder();
+  options.adapters = model.adapters;
+  if (!run_.record.empty()) {
+    if (options.trace.empty()) options.trace = run_.record / "trace.pt.trace.json.gz";
+    if (options.snapshot.empty()) options.snapshot = run_.record / "memory.pickle";
+  }
   return options;
 }
 

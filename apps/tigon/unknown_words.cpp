@@ -52,6 +52,7 @@ void refuse_unknown_flags(const CLI::App& command, const std::string& name, int 
   for (int i = 0; i < words; ++i) {
     const std::string text = word[i], flag = text.substr(0, text.find('='));
     if (text == "--") return;
+    if (flag.find(' ') != std::string::npos) continue;  // the value of one, such as flags for another program
     if (!text.starts_with("--") || std::find(known.begin(), known.end(), flag) != known.end()) continue;
     refuse("there is no flag '" + flag + "'", "", suggestion(flag, known) + "See " + name + " --help.");
   }

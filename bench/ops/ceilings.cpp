@@ -138,23 +138,20 @@ double host_gemm_rate(const Context& ctx, DType dtype, const GemmSize& size, int
 double measure_copy(const Context& ctx) {
   if (ctx.device.kind != DeviceKind::cpu) return measure_device_copy(ctx);
   constexpr int64_t kBytes = int64_t{256} << 20;
-  static const HostMemory from(kBytes), to(kBytes);  // kept: touching fresh pages would be measured too
+  const HostMemory from(kBytes), to(kBytes);
   const int threads =
       ctx.threads > 0 ? ctx.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const auto copy = [&] {
     std::vector<std::thread> workers;
     const int64_t share = kBytes / threads / 64 * 64;
     for (int t = 0; t < threads; ++t) {
-      workers.emplace_back([=] { stream_copy(to.data() + t * share, from.data() + t * share, share); });
+      workers.emplace_back([&, t] { stream_copy(to.data() + t * share, from.data() + t * share, share); });
     }
     for (std::thread& worker : workers) worker.join();
   };
-  static const bool touched = [&] {
-    std::memset(from.data(), 1, static_cast<size_t>(kBytes));
-    copy();
-    return true;
-  }();
-  (void)touched;
+  // Touching fresh pages is not measured.
+  std::memset(from.data(), 1, static_cast<size_t>(kBytes));
+  copy();
   std::vector<double> samples;
   for (int i = 0; i < 7; ++i) samples.push_back(time_ms(copy));
   return 2.0 * static_cast<double>(kBytes) / (quantile(samples, 0.5) * 1e-3);

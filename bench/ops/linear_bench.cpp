@@ -39,6 +39,19 @@ OpCase linear_case(int64_t tokens, int64_t in, int64_t out, bool with_bias, cons
   return c;
 }
 
+// On top of what y has.
+OpCase added_case(int64_t tokens, int64_t in, int64_t out) {
+  OpCase c = linear_case(tokens, in, out, false, "added");
+  c.inputs.push_back({.name = "y", .sizes = {tokens, out}, .in_place = true});
+  for (auto& input : c.inputs) input.differentiable = false;
+  c.outputs.clear();
+  c.forward = [](const Context& ctx, const Tensors& t) {
+    ops::linear_forward(ctx, {.x = t["x"], .weight = t["weight"], .y = t["y"], .accumulate_y = true});
+  };
+  c.backward = nullptr;
+  return c;
+}
+
 }  // namespace
 
 OpTable linear_table() {
@@ -49,7 +62,7 @@ OpTable linear_table() {
   };
   table.every_option = [help = table.shape_help](const std::string& text) -> std::vector<OpCase> {
     const auto n = parse_shape("linear", text, 3, help);
-    return {linear_case(n[0], n[1], n[2], true, "bias")};
+    return {linear_case(n[0], n[1], n[2], true, "bias"), added_case(n[0], n[1], n[2])};
   };
   for (const char* shape : {"1x1x1", "1x17x5", "3x64x33", "17x1x9", "33x100x70"}) {
     table.test_cases.push_back(table.make(shape));
@@ -58,6 +71,9 @@ OpTable linear_table() {
   // More than one tile each way, and sums long enough to be shared out (dx over out, dweight over tokens).
   table.test_cases.push_back(linear_case(150, 40, 300, true, "several tiles"));
   table.test_cases.push_back(linear_case(5, 4200, 7, true, "long sum"));
+  // An adapter's: few terms, many outputs.
+  table.test_cases.push_back(added_case(150, 8, 300));
+  table.test_cases.push_back(added_case(5, 4200, 7));
   table.test_cases.push_back(linear_case(3, 7, 4200, false, "long sum over outputs"));
   return table;
 }

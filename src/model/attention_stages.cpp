@@ -57,13 +57,13 @@ void qkv_normed_backward(const BlockRun& run) {
   const ModelConfig& c = run.shape.config;
   BlockValues& v = run.values;
   rotate(run, separate_heads(run.shape, v.d(Slot::q), v.d(Slot::k), v.d(Slot::v)), true);
-  const Gradient weight = run.gradients->gradient(BlockWeight::qkv);
+  const ProjectGradients gradients = project_gradients(run, BlockWeight::qkv);
   const Tensor dnormed = run.make_grad(Slot::normed1);
   bool add = false;
   const auto project = [&](const Tensor& dy, Rows rows) {
     project_backward(
         run, BlockWeight::qkv,
-        {.dy = dy, .x = v[Slot::normed1], .dx = dnormed, .rows = rows, .accumulate_dx = add, .dweight = weight});
+        {.dy = dy, .x = v[Slot::normed1], .dx = dnormed, .rows = rows, .accumulate_dx = add, .gradients = gradients});
     add = true;
   };
   for (const Projection& p : normed_projections(c)) {
@@ -135,11 +135,11 @@ void o_proj_backward(const BlockRun& run) {
 
 }  // namespace
 
-Stage qkv_stage() {
+Stage qkv_stage(const BlockShape& shape) {
   return {.id = StageId::qkv,
           .reads = {Slot::normed1},
           .writes = {Slot::qkv},
-          .backward_reads = {Slot::normed1},
+          .backward_reads = shape.trains(BlockWeight::qkv) ? SlotSet{Slot::normed1} : SlotSet{},
           .grad_reads = {Slot::qkv},
           .forward = qkv_forward,
           .backward = qkv_backward};
@@ -153,6 +153,7 @@ Stage qkv_normed_stage(const BlockShape& shape) {
               .grad_reads = {Slot::q, Slot::k, Slot::v},
               .forward = qkv_normed_forward,
               .backward = qkv_normed_backward};
+  if (!shape.trains(BlockWeight::qkv)) stage.backward_reads = stage.backward_reads - SlotSet{Slot::normed1};
   if (!shape.fused.rmsnorm) {
     stage.writes |= {Slot::q_tape, Slot::k_tape};
     stage.backward_reads |= {Slot::q_tape, Slot::k_tape};

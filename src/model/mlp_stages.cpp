@@ -95,11 +95,11 @@ void tiled_mlp_backward(const BlockRun& run) {
 
 }  // namespace
 
-Stage gate_up_stage() {
+Stage gate_up_stage(const BlockShape& shape) {
   return {.id = StageId::gate_up,
           .reads = {Slot::normed2},
           .writes = {Slot::gate_up},
-          .backward_reads = {Slot::normed2},
+          .backward_reads = shape.trains(BlockWeight::gate_up) ? SlotSet{Slot::normed2} : SlotSet{},
           .grad_reads = {Slot::gate_up},
           .forward = gate_up_forward,
           .backward = gate_up_backward};
@@ -121,16 +121,19 @@ Stage activation_stage(const BlockShape& shape) {
   return stage;
 }
 
-Stage down_stage() {
-  return {.id = StageId::down,
-          .reads = {Slot::act},
-          .writes = {Slot::out},
-          .backward_reads = {},
-          .grad_reads = {Slot::out},
-          .forward = down_forward,
-          .backward = down_backward,
-          .dweight_reads = {Slot::act},
-          .dweight = down_dweight};
+Stage down_stage(const BlockShape& shape) {
+  Stage stage{.id = StageId::down,
+              .reads = {Slot::act},
+              .writes = {Slot::out},
+              .backward_reads = {},
+              .grad_reads = {Slot::out},
+              .forward = down_forward,
+              .backward = down_backward};
+  if (shape.trains(BlockWeight::down)) {
+    stage.dweight_reads = {Slot::act};
+    stage.dweight = down_dweight;
+  }
+  return stage;
 }
 
 Stage tiled_mlp_stage() {

@@ -1,5 +1,8 @@
 #include "tigon/model/parameters.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace tigon {
 
 namespace {
@@ -10,10 +13,18 @@ class Builder {
   // Names in the files, with the rows of each.
   using Parts = std::vector<std::pair<std::string, int64_t>>;
 
-  Builder(const ModelConfig& config, std::vector<Parameter>& all) : config_(config), all_(all) {}
+  // Beside adapters everything else is frozen.
+  Builder(const ModelConfig& config, std::vector<Parameter>& all, bool trains)
+      : config_(config), all_(all), trains_(trains) {}
 
   int matrix(std::string name, int64_t columns, const Parts& parts) {
     return add(std::move(name), columns, parts, 0.0, config_.initializer_range, true);
+  }
+  // `range` 0: it begins at zero.
+  int adapter(std::string name, int64_t columns, const Parts& parts, double range) {
+    const int place = add(std::move(name), columns, parts, 0.0, range, true);
+    all_.back().trains = all_.back().adapter = true;
+    return place;
   }
   int vector(std::string name, const Parts& parts, double value) {
     return add(std::move(name), 0, parts, value, 0.0, false);
@@ -32,24 +43,68 @@ class Builder {
       rows += size;
     }
     parameter.sizes = columns > 0 ? std::vector<int64_t>{rows, columns} : std::vector<int64_t>{rows};
+    parameter.trains = trains_;
     all_.push_back(std::move(parameter));
     return static_cast<int>(all_.size()) - 1;
   }
 
   const ModelConfig& config_;
   std::vector<Parameter>& all_;
+  bool trains_;
 };
+
+constexpr std::array kAdapted = {BlockWeight::qkv, BlockWeight::o, BlockWeight::gate_up, BlockWeight::down};
 
 }  // namespace
 
-ParameterList::ParameterList(const ModelConfig& config) {
+std::vector<LoraPart> lora_parts(const ModelConfig& c, const LoraConfig& lora, BlockWeight weight) {
+  using Module = LoraModule;
+  std::vector<std::pair<Module, int64_t>> modules;  // and their rows
+  switch (weight) {
+    case BlockWeight::qkv: modules = {{Module::q, c.q_width()}, {Module::k, c.kv_width()}, {Module::v, c.kv_width()}}; break;
+    case BlockWeight::o: modules = {{Module::o, c.hidden}}; break;
+    case BlockWeight::gate_up: modules = {{Module::gate, c.intermediate}, {Module::up, c.intermediate}}; break;
+    case BlockWeight::down: modules = {{Module::down, c.hidden}}; break;
+    default: return {};
+  }
+  std::vector<LoraPart> parts;
+  int64_t row = 0, a = 0, b = 0;
+  for (const auto& [module, rows] : modules) {
+    if (lora.has(module)) {
+      parts.push_back({.module = module, .begin = row, .end = row + rows, .a = a, .b = b});
+      a += lora.rank;
+      b += rows;
+    }
+    row += rows;
+  }
+  return parts;
+}
+
+BlockWeight adapter_a(BlockWeight weight) {
+  switch (weight) {
+    case BlockWeight::qkv: return BlockWeight::qkv_a;
+    case BlockWeight::o: return BlockWeight::o_a;
+    case BlockWeight::gate_up: return BlockWeight::gate_up_a;
+    default: return BlockWeight::down_a;
+  }
+}
+
+BlockWeight adapter_b(BlockWeight weight) {
+  return static_cast<BlockWeight>(static_cast<int32_t>(adapter_a(weight)) + 1);
+}
+
+ParameterList::ParameterList(const ModelConfig& config, const LoraConfig& lora) {
   check_model_config(config, "model");
-  Builder add(config, all);
+  Builder add(config, all, !lora.any());
   const int64_t hidden = config.hidden;
   // What was added since the last part is a part.
   const auto end_part = [&](std::string name) {
     const int begin = parts.empty() ? 0 : parts.back().end;
-    parts.push_back({.name = std::move(name), .begin = begin, .end = static_cast<int>(all.size())});
+    const auto first = std::find_if(all.begin() + begin, all.end(), [](const Parameter& p) { return p.trains; });
+    parts.push_back({.name = std::move(name),
+                     .begin = begin,
+                     .trained = static_cast<int>(first - all.begin()),
+                     .end = static_cast<int>(all.size())});
   };
   embedding = add.matrix("embedding", hidden, {{"model.embed_tokens.weight", config.vocab}});
   end_part("embedding");
@@ -77,12 +132,35 @@ ParameterList::ParameterList(const ModelConfig& config) {
         add.matrix(ours + "gate_up", hidden,
                    {{mlp + "gate_proj.weight", config.intermediate}, {mlp + "up_proj.weight", config.intermediate}});
     at(BlockWeight::down) = add.matrix(ours + "down", config.intermediate, {{mlp + "down_proj.weight", hidden}});
+    for (const BlockWeight weight : kAdapted) {
+      const std::vector<LoraPart> adapted = lora_parts(config, lora, weight);
+      if (adapted.empty()) continue;
+      const Parameter& base = all[static_cast<size_t>(at(weight))];
+      const std::string name = base.name;
+      const int64_t in = base.sizes[1];
+      Builder::Parts a, b;
+      for (const LoraPart& part : adapted) {
+        const bool in_mlp = weight == BlockWeight::gate_up || weight == BlockWeight::down;
+        const std::string module = "base_model.model." + (in_mlp ? mlp : attention) + std::string(to_string(part.module));
+        a.emplace_back(module + ".lora_A.weight", lora.rank);
+        b.emplace_back(module + ".lora_B.weight", part.end - part.begin);
+      }
+      // The deviation of PEFT's uniform values. B begins at zero, so the first step is the base's.
+      at(adapter_a(weight)) = add.adapter(name + ".lora_a", in, a, 1 / std::sqrt(3.0 * static_cast<double>(in)));
+      at(adapter_b(weight)) = add.adapter(name + ".lora_b", lora.rank, b, 0.0);
+    }
     blocks.push_back(places);
     end_part("layers." + std::to_string(layer));
   }
   final_norm = add.norm("final_norm", "model.norm.weight", hidden);
   head = config.tied_embeddings ? embedding : add.matrix("head", hidden, {{"lm_head.weight", config.vocab}});
   end_part("end");
+}
+
+int64_t ParameterList::trained_elements() const {
+  int64_t sum = 0;
+  for (const Parameter& parameter : all) sum += parameter.trains ? parameter.elements() : 0;
+  return sum;
 }
 
 int64_t ParameterList::elements() const {

@@ -1,19 +1,17 @@
 #include "model/stages.hpp"
 
-#include "tigon/ops/linear.hpp"
-
 namespace tigon {
 
 std::vector<Stage> block_stages(const BlockShape& shape) {
   const bool qk_norm = shape.config.qk_norm;
-  std::vector<Stage> stages = {norm1_stage(shape), qk_norm ? qkv_normed_stage(shape) : qkv_stage(),
+  std::vector<Stage> stages = {norm1_stage(shape), qk_norm ? qkv_normed_stage(shape) : qkv_stage(shape),
                                attention_stage(qk_norm), o_proj_stage(), norm2_stage(shape)};
   if (shape.mlp_tile > 0) {
     stages.push_back(tiled_mlp_stage());
   } else {
-    stages.push_back(gate_up_stage());
+    stages.push_back(gate_up_stage(shape));
     stages.push_back(activation_stage(shape));
-    stages.push_back(down_stage());
+    stages.push_back(down_stage(shape));
   }
   return stages;
 }
@@ -55,14 +53,6 @@ void rotate(const BlockRun& run, const HeadViews& heads, bool backward) {
 
 namespace {
 
-Tensor rows_of(const Tensor& weight, Rows rows) {
-  return weight.slice(0, rows.begin, rows.end < 0 ? weight.sizes[0] : rows.end);
-}
-
-bool has_bias(const BlockRun& run, BlockWeight which) {
-  return which == BlockWeight::qkv && run.w(BlockWeight::qkv_bias).present();
-}
-
 ops::unfused::Tape& activation_tape(const BlockRun& run) { return run.values.tape(Slot::act_tape); }
 
 ops::Gelu gelu_of(Activation activation) {
@@ -70,25 +60,6 @@ ops::Gelu gelu_of(Activation activation) {
 }
 
 }  // namespace
-
-void project_forward(const BlockRun& run, BlockWeight which, const Tensor& x, const Tensor& y, Rows rows) {
-  ops::LinearForward linear{.x = x, .weight = rows_of(run.w(which), rows), .y = y};
-  if (has_bias(run, which)) linear.bias = rows_of(run.w(BlockWeight::qkv_bias), rows);
-  ops::linear_forward(run.ctx, linear);
-}
-
-void project_backward(const BlockRun& run, BlockWeight which, const ProjectBackward& args) {
-  ops::LinearBackward linear{.dy = args.dy, .dx = args.dx, .accumulate_dx = args.accumulate_dx};
-  if (args.dx.present()) linear.weight = rows_of(run.w(which), args.rows);
-  if (args.x.present()) {
-    const Gradient gradient = args.dweight ? *args.dweight : run.gradients->gradient(which);
-    linear.x = args.x;
-    linear.dweight = rows_of(gradient.tensor, args.rows);
-    linear.accumulate_dweight = gradient.accumulate;
-    if (has_bias(run, which)) linear.dbias = rows_of(run.gradients->gradient(BlockWeight::qkv_bias).tensor, args.rows);
-  }
-  ops::linear_backward(run.ctx, linear);
-}
 
 void norm_forward(const BlockRun& run, Slot tape, const ops::RmsnormForward& args) {
   if (run.shape.fused.rmsnorm) return ops::rmsnorm_forward(run.ctx, args);

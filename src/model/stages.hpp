@@ -26,13 +26,18 @@ struct Rows {
 };
 // y = x·weightᵀ + bias, and its gradients: the one place where a block multiplies by a weight.
 void project_forward(const BlockRun& run, BlockWeight which, const Tensor& x, const Tensor& y, Rows rows = {});
+// Of a whole weight, its bias and its adapter; absent where they are frozen or not there.
+struct ProjectGradients {
+  Gradient weight, bias, a, b;
+};
+ProjectGradients project_gradients(const BlockRun& run, BlockWeight which);
 struct ProjectBackward {
   Tensor dy{};
   Tensor x{};   // for the weight's gradient; absent: not now
   Tensor dx{};  // absent: not wanted
   Rows rows{};
   bool accumulate_dx = false;
-  std::optional<Gradient> dweight{};  // of the whole weight, where a caller goes through its rows; else asked for
+  std::optional<ProjectGradients> gradients{};  // where a caller goes through the rows; else they are asked for
 };
 void project_backward(const BlockRun& run, BlockWeight which, const ProjectBackward& args);
 
@@ -47,14 +52,14 @@ void gated_backward(const BlockRun& run, const Tensor& dact, const Tensor& gate_
 
 // Each variant of a stage.
 Stage norm1_stage(const BlockShape& shape);
-Stage qkv_stage();
+Stage qkv_stage(const BlockShape& shape);
 Stage qkv_normed_stage(const BlockShape& shape);
 Stage attention_stage(bool separate);
 Stage o_proj_stage();
 Stage norm2_stage(const BlockShape& shape);
-Stage gate_up_stage();
+Stage gate_up_stage(const BlockShape& shape);
 Stage activation_stage(const BlockShape& shape);
-Stage down_stage();
+Stage down_stage(const BlockShape& shape);
 Stage tiled_mlp_stage();
 
 }  // namespace tigon

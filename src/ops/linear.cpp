@@ -18,6 +18,7 @@ void linear_forward(const Context& ctx, const LinearForward& args) {
   check.optional("bias", args.bias, {out}, "out of weight");
   check.parameter("bias", args.bias, args.x);
   check.contiguous("bias", args.bias);
+  if (args.accumulate_y && args.bias) check.fail("a bias is not added to what y has already: give it with the first product");
   check.tensor("y", args.y, {tokens, out}, "[tokens of x, out of weight]");
   check.parameter("y", args.y, args.x);
   check.writable("y", args.y);

@@ -7,6 +7,7 @@
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
+#include "tigon/model/lora.hpp"
 #include "tigon/storage/files.hpp"
 #include "tigon/train/checkpoints.hpp"
 
@@ -18,7 +19,8 @@ namespace {
 
 constexpr const char* kManifest = "checkpoint.json";
 constexpr const char* kState = "state.safetensors";
-constexpr const char* kFiles[] = {"model.safetensors", "config.json", kState};
+// Of a whole model, or of its adapters.
+constexpr const char* kFiles[] = {"model.safetensors", "config.json", kAdapterWeights, kAdapterConfig, kState};
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished";  // being written
 constexpr const char* kReplaced = ".replaced.unfinished";
@@ -173,8 +175,10 @@ CheckpointInfo read_checkpoint(const fs::path& folder) {
       damaged(folder, name + " does not have its checksum");
     }
   }
-  for (const char* name : kFiles) {
-    if (member(json, "files", folder).find(name) == nullptr) damaged(folder, std::string(name) + " is not listed");
+  const auto listed = [&](const char* name) { return member(json, "files", folder).find(name) != nullptr; };
+  const bool adapters = listed(kAdapterWeights);
+  for (const char* name : {adapters ? kAdapterWeights : "model.safetensors", adapters ? kAdapterConfig : "config.json", kState}) {
+    if (!listed(name)) damaged(folder, std::string(name) + " is not listed");
   }
   CheckpointInfo info;
   const auto integer = [&](const char* key) {

@@ -10,7 +10,8 @@ namespace tigon {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // The place for a parameter's gradient, made if need be. The first writer of a step overwrites, later ones add.
+  // The place for a parameter's gradient, made if need be; absent for one that is frozen. The first writer of a step
+  // overwrites, later ones add.
   virtual Gradient at(const Context& ctx, int parameter) = 0;
   // Backward has written all of a part.
   virtual void complete(const Context& ctx, int part) = 0;
@@ -31,6 +32,7 @@ class Gradients final : public GradientSink {
   void take_all(const Context& ctx);
   Gradient at(const Context& ctx, int parameter) override;
   void complete(const Context&, int) override {}
+  // By parameter; absent where one is frozen.
   std::vector<Tensor> all() const { return {tensors_.begin(), tensors_.end()}; }
   const Tensor& of(int parameter) const { return tensors_[static_cast<size_t>(parameter)]; }
   // A parameter's update is done.
@@ -54,7 +56,11 @@ class BlockGradients final : public GradientSource {
  public:
   BlockGradients(const Context& ctx, GradientSink& sink, const std::array<int, kBlockWeightCount>& places)
       : ctx_(ctx), sink_(sink), places_(places) {}
-  Gradient gradient(BlockWeight weight) override { return sink_.at(ctx_, places_[static_cast<size_t>(weight)]); }
+  // Absent where the weight is frozen, or this model has none.
+  Gradient gradient(BlockWeight weight) override {
+    const int place = places_[static_cast<size_t>(weight)];
+    return place < 0 ? Gradient{} : sink_.at(ctx_, place);
+  }
 
  private:
   const Context& ctx_;

@@ -7,6 +7,7 @@
 
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
+#include "train/phase_marks.hpp"
 #include "train/residency/residency.hpp"
 #include "train/step.hpp"
 
@@ -55,7 +56,13 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
     const auto with = [&](Device device, MeasureArena& arena) {
       return Context{.device = device, .threads = train.threads, .memory = &arena};
     };
-    const auto in = [&](Phase phase) { return with(train.device, arenas[static_cast<size_t>(phase)]); };
+    std::deque<PhaseMarks> marks;
+    for (Sequence& sequence : plan.phases) marks.emplace_back(sequence);
+    const auto in = [&](Phase phase) {
+      Context ctx = with(train.device, arenas[static_cast<size_t>(phase)]);
+      ctx.observer = &marks[static_cast<size_t>(phase)];
+      return ctx;
+    };
     Residents r({.device = with(train.device, stays), .pinned = with({}, pinned), .host = with({}, host), .disk = disk},
                 parameters, model, train);
     Residency residency(model, parameters, train, r);
@@ -162,12 +169,14 @@ std::vector<MemoryPlan::PeakRow> MemoryPlan::alive_at_peak() const {
   return list;
 }
 
-StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train) {
+StudyFormulas study_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train) {
+  const int64_t all = parameters.elements(), trained = parameters.trained_elements();
   const int64_t tokens = train.tokens();
   const ops::ChunkRule paper{.liger = true};
   const int64_t chunk = ops::chunk_tokens(paper, train.device, tokens, model.hidden, model.vocab, 4);
-  return {.static_bytes = parameters * train.precision.bytes_per_parameter(),
-          .static_mixed_16p = parameters * 16,
+  return {.static_bytes =
+              trained * train.precision.bytes_per_parameter() + (all - trained) * size_of(train.precision.weight),
+          .static_mixed_16p = all * 16,
           .checkpoints = product({tokens, model.hidden, size_of(train.precision.weight), model.layers}),
           .logits = product({tokens, model.vocab, 4}),
           .chunk_logits = product({chunk, model.vocab, 4})};

@@ -2,22 +2,18 @@
 
 #include <algorithm>
 
+#include "train/step_work.hpp"
+
 namespace tigon {
 
 namespace {
 
-double product(int64_t a, int64_t b) { return 2.0 * static_cast<double>(a) * static_cast<double>(b); }
-
-// Of one token.
-double qkv_flops(const ModelConfig& m) { return product(m.hidden, m.qkv_width()); }
-double o_proj_flops(const ModelConfig& m) { return product(m.q_width(), m.hidden); }
-double gate_up_flops(const ModelConfig& m) { return 2 * product(m.hidden, m.intermediate); }
-// Scores and their product with v, over the half of the keys that a causal mask leaves.
-double attention_flops(const ModelConfig& m, const TrainConfig& train) {
-  return 2 * product(m.q_width(), train.seq) / 2;
-}
-
 double tokens_of(const TrainConfig& train) { return static_cast<double>(train.tokens() * train.accumulate); }
+
+// The head's product of one token.
+double head_flops(const ModelConfig& model) {
+  return 2.0 * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
+}
 
 // Seconds of an update that nothing else holds up.
 double update_seconds(const MemoryPlan& plan, int64_t parameters, const Rates& rates) {
@@ -45,21 +41,19 @@ double update_seconds(const MemoryPlan& plan, int64_t parameters, const Rates& r
 }  // namespace
 
 double step_flops(const ModelConfig& model, const TrainConfig& train) {
-  const double layer = qkv_flops(model) + o_proj_flops(model) + gate_up_flops(model) +
-                       product(model.hidden, model.intermediate) + attention_flops(model, train);
-  const double per_token = layer * static_cast<double>(model.layers) + product(model.hidden, model.vocab);
-  return 3 * per_token * tokens_of(train);
+  double layer = 0;
+  for (const StageId stage : {StageId::qkv, StageId::attention, StageId::o_proj, StageId::mlp})
+    layer += stage_flops(model, train, stage);
+  // Forward, and backward by x and by the weights, which are not differentiated where they are frozen.
+  const double times = train.lora.any() ? 2 : 3;
+  return times * (layer * static_cast<double>(model.layers) + head_flops(model)) * tokens_of(train);
 }
 
 double recompute_flops(const ModelConfig& model, const TrainConfig& train) {
-  const auto drops = [&](StageId stage) { return (train.memory.recompute & stage_bit(stage)) != 0; };
   double layer = 0;
-  if (drops(StageId::qkv)) layer += qkv_flops(model);
-  if (drops(StageId::attention)) layer += attention_flops(model, train);
-  if (drops(StageId::o_proj)) layer += o_proj_flops(model);
-  // What down writes is another layer's input, and not made again. A tile makes its inner values again anyway.
-  if (drops(StageId::gate_up) || train.memory.mlp_tile > 0) layer += gate_up_flops(model);
-  const double head = train.memory.chunk.lean && train.fused.flce ? product(model.hidden, model.vocab) : 0;
+  for (const StageId stage : {StageId::qkv, StageId::attention, StageId::o_proj, StageId::gate_up})
+    layer += runs_again(train, stage) ? stage_flops(model, train, stage) : 0;
+  const double head = train.memory.chunk.lean && train.fused.flce ? head_flops(model) : 0;
   return (layer * static_cast<double>(model.layers) + head) * tokens_of(train);
 }
 
@@ -67,13 +61,14 @@ Prediction predict_step(const ModelConfig& model, const MemoryPlan& plan, const 
   const TrainConfig& train = plan.train;
   if (rates.gemm <= 0) return {};
   const double flops = step_flops(model, train), again = recompute_flops(model, train);
-  const double forward = flops / 3 / rates.gemm, backward = (2 * flops / 3 + again) / rates.gemm;
+  const double share = train.lora.any() ? 2 : 3;
+  const double forward = flops / share / rates.gemm, backward = (flops - flops / share + again) / rates.gemm;
   Prediction p{.compute = forward + backward};
   if (train.memory.homes.any_away()) {
     if (rates.up <= 0 || rates.down <= 0 || rates.host_update <= 0) return {};
     p.up = static_cast<double>(plan.up_bytes) / rates.up;
     p.down = static_cast<double>(plan.down_bytes) / rates.down;
-    p.update = update_seconds(plan, ParameterList(model).elements(), rates);
+    p.update = update_seconds(plan, ParameterList(model, train.lora).trained_elements(), rates);
   }
   // Weights come in both halves, gradients go in backward. The update goes on beside the next forward, and without
   // clipping beside backward as well.

@@ -28,12 +28,13 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   const Context states = homes.states == Home::host && !device_updates(updater) ? spaces.host : spaces.of(homes.states);
   for (const Parameter& p : list.all) {
     TrainedParameter& trained = parameters.emplace_back();
-    const bool twice = by_host && homes.weights == Home::device;
+    const bool twice = p.trains && by_host && homes.weights == Home::device;
     trained.weight = {spaces.of(twice ? Home::host : homes.weights), p.name, precision.weight, p.sizes,
                       MemoryClass::weights};
     if (twice) {
       trained.on_device = {ctx, p.name, precision.weight, p.sizes, MemoryClass::weights};
     }
+    if (!p.trains) continue;
     if (homes.gradients != Home::device) {
       trained.gradient = {spaces.of(homes.gradients), p.name + ".grad", precision.grad, p.sizes,
                           MemoryClass::gradients};
@@ -48,7 +49,7 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   }
   if (homes.gradients != Home::device) {
     int64_t pieces = 0;
-    for (const Parameter& p : list.all) pieces += ops::norm_pieces(train.device, p.elements());
+    for (const Parameter& p : list.all) pieces += p.trains ? ops::norm_pieces(train.device, p.elements()) : 0;
     norm_pieces = {ctx, "norm pieces", DType::f64, {pieces}, MemoryClass::other};
   } else if (train.turns() || train.memory.moves_updates()) {  // which read them behind the next forward
     gradients.take_all(ctx);
@@ -56,7 +57,7 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   if (by_host) host_clip = {spaces.pinned, "clipping factor", DType::f32, {1}, MemoryClass::other};
   if (train.memory.moves_updates() && device_updates(updater)) {
     int64_t piece = 0;
-    for (const Parameter& p : list.all) piece = std::max(piece, p.elements());
+    for (const Parameter& p : list.all) piece = p.trains ? std::max(piece, p.elements()) : piece;
     const int64_t bytes = DeviceUpdate::slot_bytes(train, std::min(piece, train.memory.update_piece));
     for (int i = 0; i < DeviceUpdate::kSlots; ++i) {
       update_slots.push_back({ctx, "update slot", DType::i32, {bytes / size_of(DType::i32)}, MemoryClass::workspace});

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <fstream>
 #include <optional>
 #include <system_error>
 
@@ -48,6 +49,15 @@ Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& tr
   return sampler;
 }
 
+// Not getrusage's, which begins with what the process held that became this one.
+int64_t process_peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
 class Run {
  public:
   Run(const ModelConfig& model, const TrainConfig& train, const RunOptions& options, RunObserver& observer,
@@ -56,7 +66,7 @@ class Run {
         observer_(observer),
         stop_(stop),
         rates_(rates),
-        watch_(options, observer),
+        watch_(options, observer, rates),
         data_(options.data, sampler_options(model, train, options, false)),
         eval_(train.evaluates
                   ? std::make_unique<Sampler>(eval_path(options), sampler_options(model, train, options, true))
@@ -73,6 +83,7 @@ class Run {
                  {"data", data_.fingerprint()},
                  {"ignored token (--ignore-token)", std::to_string(options.ignored_token)},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
+    if (train.lora.any()) settings_["adapters (--lora)"] = lora_to_string(train.lora);
   }
 
   RunResult run() {
@@ -168,6 +179,19 @@ class Run {
     // Large models take a while.
     if (!from.empty() || given)
       observer_.on_message("loading " + (from.empty() ? options_.model_folder : from).string());
+    trainer_.set_base_name(options_.model_folder.string());
+    // Where adapters are trained, a checkpoint is of them alone.
+    const bool adapters = trainer_.config().lora.any();
+    if (from.empty() || adapters) {
+      if (given) {
+        trainer_.load_weights(options_.model_folder);
+      } else {
+        if (!options_.model_folder.empty())
+          observer_.on_message("random weights: " + options_.model_folder.string() + " has a config.json alone");
+        trainer_.initialize();
+      }
+    }
+    if (from.empty() && !options_.adapters.empty()) trainer_.load_adapters(options_.adapters);
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
       saved_ = trainer_.step();
@@ -176,12 +200,6 @@ class Run {
         for (const fs::path& path : set_aside_checkpoints(options_.checkpoints, saved_))
           observer_.on_message("set aside: " + path.string());
       }
-    } else if (given) {
-      trainer_.load_weights(options_.model_folder);
-    } else {
-      if (!options_.model_folder.empty())
-        observer_.on_message("random weights: " + options_.model_folder.string() + " has a config.json alone");
-      trainer_.initialize();
     }
     check_disk();
     if (!options_.save_gradients.empty()) trainer_.save_next_gradients(options_.save_gradients);
@@ -215,7 +233,8 @@ class Run {
   // Runs last for days, and how much they write is known now.
   void check_disk() const {
     const Precision& precision = trainer_.config().precision;
-    const int64_t parameters = trainer_.parameters().elements(), weights = parameters * size_of(precision.weight);
+    const int64_t parameters = trainer_.parameters().trained_elements(),
+                  weights = parameters * size_of(precision.weight);
     const int64_t state = parameters * (precision.bytes_per_parameter() - size_of(precision.grad));
     const int64_t first = trainer_.step(), last = trainer_.config().steps, every = options_.save_every;
     std::vector<RoomNeed> needs;
@@ -463,6 +482,8 @@ class Run {
       result_.beyond_plan_bytes = device_bytes_in_use(device) - result_.planned_bytes;
       json.set("beyond_plan_bytes", result_.beyond_plan_bytes);
     }
+    result_.process_peak_bytes = process_peak_bytes();
+    json.set("process_peak_bytes", result_.process_peak_bytes);
     write_line(log, json);
   }
 

@@ -6,11 +6,15 @@
 #include "tigon/core/error.hpp"
 #include "tigon/storage/files.hpp"
 #include "tigon/trace/chrome_trace.hpp"
+#include "tigon/trace/memory_timeline.hpp"
 #include "tigon/trace/snapshot.hpp"
+#include "train/step_work.hpp"
 
 namespace tigon {
 
-RunWatch::RunWatch(const RunOptions& options, RunObserver& observer) : options_(options), observer_(observer) {
+RunWatch::RunWatch(const RunOptions& options, RunObserver& observer, const Rates& rates)
+    : options_(options), observer_(observer), rates_(rates) {
+  if (!options.record.empty()) make_folder(options.record);
   if (!options.trace.empty()) check_chrome_trace_path(options.trace);
   if (!options.snapshot.empty()) check_snapshot_path(options.snapshot);
   if (!options.tensorboard.empty()) make_folder(options.tensorboard);
@@ -20,6 +24,7 @@ void RunWatch::start(Trainer& trainer, int64_t done, int64_t last) {
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, done);
   if (options_.nvtx) trainer.mark_ranges();
   if (!records() || last <= done) return;
+  trainer_ = &trainer;
   // A run of fewer steps shows its last ones. A snapshot is of one step alone: all of them are the same.
   first_ = done + std::min(options_.trace_first, last - done);
   last_ = options_.trace.empty() ? first_ : done + std::min(options_.trace_last, last - done);
@@ -43,8 +48,17 @@ void RunWatch::write(int64_t step) {
     try_write(options_.trace, "the trace", [&] { write_chrome_trace(options_.trace, recording); });
   if (!options_.snapshot.empty())
     try_write(options_.snapshot, "the snapshot", [&] { write_snapshot(options_.snapshot, recording); });
+  if (!options_.record.empty()) try_write(options_.record, "the record", [&] { write_record(); });
   if (recording.cut) observer_.on_message("the recorded steps are cut off: more happened in them than is kept");
   recorder_->forget();
+}
+
+void RunWatch::write_record() const {
+  const Recording& recording = recorder_->recording();
+  write_text_file(options_.record / "memory.json", memory_timeline(recording).json());
+  const std::vector<StepWork> work =
+      step_work(trainer_->model(), trainer_->config(), trainer_->parameters().trained_elements());
+  write_text_file(options_.record / "times.json", times_json(step_times(recording), work, rates_));
 }
 
 void RunWatch::try_write(const std::filesystem::path& path, const char* what,

@@ -14,7 +14,7 @@ namespace tigon {
 class RunWatch {
  public:
   // Error where a path is already known to be no good.
-  RunWatch(const RunOptions& options, RunObserver& observer);
+  RunWatch(const RunOptions& options, RunObserver& observer, const Rates& rates);
 
   // The steps of this run are those after `done`, up to `last`. Must outlive the trainer.
   void start(Trainer& trainer, int64_t done, int64_t last);
@@ -30,12 +30,15 @@ class RunWatch {
   void on_evaluation(int64_t step, double loss);
 
  private:
-  bool records() const { return !options_.trace.empty() || !options_.snapshot.empty(); }
+  bool records() const { return !options_.trace.empty() || !options_.snapshot.empty() || !options_.record.empty(); }
+  void write_record() const;
   void add(int64_t step, const std::vector<TensorboardFile::Scalar>& scalars);
   void try_write(const std::filesystem::path& path, const char* what, const std::function<void()>& write) const;
 
   const RunOptions& options_;
   RunObserver& observer_;
+  Rates rates_;
+  const Trainer* trainer_ = nullptr;
   std::optional<Recorder> recorder_;
   int64_t first_ = 0, last_ = 0;  // the steps that are recorded
   bool written_ = false;

@@ -17,7 +17,8 @@ Step::Step(const ModelConfig& model, const ParameterList& parameters, const Trai
               .dtype = train.precision.weight,
               .fused = train.fused,
               .mlp_tile = train.memory.mlp_tile,
-              .deterministic = train.deterministic},
+              .deterministic = train.deterministic,
+              .lora = train.lora},
              train.memory.recompute) {}
 
 void Step::forward_backward(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
@@ -137,6 +138,7 @@ OwnedTensor Step::embed(const Context& ctx, const WeightLease& weights, Streamed
 void Step::embed_backward(const Context& ctx, StreamedVocabulary* vocabulary, GradientSink& gradients,
                           const StepBuffers& buffers, int64_t micro, const Tensor& dx) const {
   const auto add = [&](const Tensor& ids, const Gradient& gradient) {
+    if (!gradient.tensor.present()) return;
     ops::embedding_backward(ctx, {.ids = ids,
                                   .dy = dx,
                                   .dweight = gradient.tensor,

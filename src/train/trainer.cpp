@@ -25,6 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMostConfig = int64_t{1} << 24;
+
 // A stream where there are streams.
 struct Queue {
   explicit Queue(Device device) {
@@ -55,7 +57,7 @@ bool records(const TrainConfig& train) {
 struct Trainer::Impl {
   Impl(const ModelConfig& model_config, const TrainConfig& train_config)
       : model(model_config),
-        parameters(model),
+        parameters(model, train_config.lora),
         plan(plan_memory(model, parameters, train_config)),
         train(plan.train),
         memory(train.device, plan.total_bytes()),
@@ -73,7 +75,7 @@ struct Trainer::Impl {
         residency(model, parameters, train, residents),
         step(model, parameters, train),
         loss_scale(train.precision.loss_scale),
-        config_text(model_config_to_json(model, train.precision.weight)) {
+        config_text(train.lora.any() ? lora_to_json(train.lora, {}) : model_config_to_json(model, train.precision.weight)) {
     if (train.device.kind != DeviceKind::cpu) pinned.emplace(train.device, pinned_memory.data(), plan.pinned_bytes());
     std::byte* region = memory.data() + plan.resident_bytes();
     for (const Sequence& sequence : plan.phases) {
@@ -114,7 +116,8 @@ struct Trainer::Impl {
   // Weights are there, and whole.
   void check_ready(const char* where) const;
   // The weights of `files`. They are checked before any is overwritten; where a read fails after that, there are none.
-  void load(const TensorFiles& files);
+  void load(const TensorFiles& files, FilesOf what);
+  void initialize(FilesOf what);
   // Weights of a run that has not begun.
   void begin_anew();
   void check_idle(const char* where) const;
@@ -191,7 +194,12 @@ Traffic Trainer::traffic() const noexcept {
   traffic.disk = impl_->disk.traffic();
   return traffic;
 }
-void Trainer::set_config_text(std::string text) { impl_->config_text = std::move(text); }
+void Trainer::set_config_text(std::string text) {
+  if (!impl_->train.lora.any()) impl_->config_text = std::move(text);
+}
+void Trainer::set_base_name(std::string name) {
+  if (impl_->train.lora.any()) impl_->config_text = lora_to_json(impl_->train.lora, name);
+}
 void Trainer::record(Recorder& recorder) {
   Impl& t = *impl_;
   t.recorder = &recorder;
@@ -284,10 +292,16 @@ void Trainer::Impl::check_batch(const char* where, const TokenBatch& batch) cons
   }
 }
 
-void Trainer::Impl::load(const TensorFiles& files) {
-  check_weights(parameters, model.tied_embeddings, files);
+void Trainer::Impl::load(const TensorFiles& files, FilesOf what) {
+  check_weights(parameters, model.tied_embeddings, files, what);
   has_weights = false;
-  tigon::load_weights(transfers(), parameters, files, residents);
+  tigon::load_weights(transfers(), parameters, files, what, residents);
+  residency.refresh(context(Phase::step));
+}
+
+void Trainer::Impl::initialize(FilesOf what) {
+  has_weights = false;
+  initialize_weights(transfers(), parameters, train.seed, what, residents);
   residency.refresh(context(Phase::step));
 }
 
@@ -300,16 +314,32 @@ void Trainer::Impl::begin_anew() {
 
 void Trainer::initialize() {
   impl_->check_idle("Trainer::initialize");
-  impl_->has_weights = false;
-  initialize_weights(impl_->transfers(), impl_->parameters, impl_->train.seed, impl_->residents);
-  impl_->residency.refresh(impl_->context(Phase::step));
+  impl_->initialize(FilesOf::model);
+  impl_->initialize(FilesOf::adapters);
   impl_->begin_anew();
 }
 
 void Trainer::load_weights(const fs::path& folder) {
   impl_->check_idle("Trainer::load_weights");
-  impl_->load(TensorFiles::open(folder));
+  impl_->load(TensorFiles::open(folder), FilesOf::model);
+  impl_->initialize(FilesOf::adapters);
   impl_->begin_anew();
+}
+
+void Trainer::load_adapters(const fs::path& folder) {
+  Impl& t = *impl_;
+  t.check_idle("Trainer::load_adapters");
+  t.check_ready("Trainer::load_adapters");
+  const fs::path config = folder / kAdapterConfig;
+  const LoraConfig theirs = lora_from_json(read_text_file(config, kMostConfig), config.string());
+  if (theirs != t.train.lora) {
+    throw Error(ErrorCode::invalid_argument, {.where = config.string(),
+                                              .what = "these are other adapters than the run's",
+                                              .expected = lora_to_string(t.train.lora),
+                                              .got = lora_to_string(theirs)});
+  }
+  t.load(TensorFiles::open(folder / kAdapterWeights), FilesOf::adapters);
+  t.begin_anew();
 }
 
 bool Trainer::Impl::gradients_finite(const StepBuffers& b) const {
@@ -502,13 +532,18 @@ double Trainer::evaluate(const TokenBatch& batch) {
 }
 
 std::map<std::string, uint64_t> Trainer::Impl::write_model(const fs::path& folder) const {
+  // Of adapters theirs alone: the model beside them is as it was.
+  const bool adapters = train.lora.any();
   std::vector<Tensor> tensors;
-  for (const TrainedParameter& trained : residents.parameters) tensors.push_back(trained.weight);
-  const uint64_t model_sum =
-      write_safetensors(folder / "model.safetensors",
-                        only_finite(parts_to_store(transfers(), parameters, tensors, residents)), {{"format", "pt"}});
-  write_text_file(folder / "config.json", config_text);
-  return {{"model.safetensors", model_sum}, {"config.json", text_checksum(config_text)}};
+  for (size_t i = 0; i < parameters.all.size(); ++i)
+    tensors.push_back(adapters && !parameters.all[i].adapter ? Tensor{} : residents.parameters[i].weight.view);
+  const std::string weights = adapters ? kAdapterWeights : "model.safetensors";
+  const std::string config = adapters ? kAdapterConfig : "config.json";
+  const uint64_t sum =
+      write_safetensors(folder / weights, only_finite(parts_to_store(transfers(), parameters, tensors, residents)),
+                        {{"format", "pt"}});
+  write_text_file(folder / config, config_text);
+  return {{weights, sum}, {config, text_checksum(config_text)}};
 }
 
 void Trainer::save_weights(const fs::path& folder) const {
@@ -543,9 +578,12 @@ void Trainer::restore_checkpoint(const fs::path& folder, const std::map<std::str
   put_back_checkpoint(folder);
   const CheckpointInfo info = read_checkpoint(folder);
   check_settings(folder, info, t.train.precision.name, settings);
-  const TensorFiles weights = TensorFiles::open(folder), states = TensorFiles::open(folder / "state.safetensors");
+  const bool adapters = t.train.lora.any();
+  if (adapters) t.check_ready("Trainer::restore_checkpoint");
+  const TensorFiles weights = TensorFiles::open(adapters ? folder / kAdapterWeights : folder);
+  const TensorFiles states = TensorFiles::open(folder / "state.safetensors");
   check_states(t.parameters, states, t.residents);
-  t.load(weights);
+  t.load(weights, adapters ? FilesOf::adapters : FilesOf::model);
   load_states(t.transfers(), t.parameters, states, t.residents);
   t.steps_submitted = info.step;
   t.updates = info.updates;

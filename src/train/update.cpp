@@ -50,7 +50,8 @@ void update_piece(const Context& ctx, const ParameterList& parameters, const Tra
 void Update::norm(const Context& ctx, Residents& r, const StepBuffers& buffers, double loss_scale) const {
   const Scope scope(ctx, "norm");
   const Tensor& pieces = r.norm_pieces;  // there where the gradients are gone
-  const std::vector<Tensor> gradients = pieces.present() ? std::vector<Tensor>() : r.gradients.all();
+  std::vector<Tensor> gradients = pieces.present() ? std::vector<Tensor>() : r.gradients.all();
+  std::erase_if(gradients, [](const Tensor& t) { return !t.present(); });  // of what is frozen
   ops::global_norm(ctx, {.tensors = gradients,
                          .norm = buffers.norm(),
                          .clip = buffers.clip(),
@@ -67,7 +68,7 @@ void Update::part(const Context& ctx, Residents& r, const StepBuffers& buffers, 
                   const UpdateArgs& args) const {
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   std::vector<Tensor> gradients;
-  for (int i = p.begin; i < p.end; ++i) gradients.push_back(r.gradients.of(i));
+  for (int i = p.trained; i < p.end; ++i) gradients.push_back(r.gradients.of(i));
   ops::global_norm(ctx, {.tensors = gradients, .norm = buffers.part_norm(part)});
   part_by(ctx, r, part, {}, args);
 }
@@ -76,7 +77,7 @@ void Update::part_by(const Context& ctx, Residents& r, int part, const Tensor& g
                      const UpdateArgs& args) const {
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
   const Scope scope(ctx, "update", part);
-  for (int i = p.begin; i < p.end; ++i) {
+  for (int i = p.trained; i < p.end; ++i) {
     const AdamwTensors whole = adamw_tensors(r.parameters[static_cast<size_t>(i)], r.gradients.of(i));
     update_piece(ctx, parameters_, train_, i, 0, whole.slice(0, whole.param.elements()), grad_scale, args);
     r.gradients.used(i);

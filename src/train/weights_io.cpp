@@ -101,9 +101,12 @@ int64_t columns_of(const Parameter& p) { return p.sizes.size() == 2 ? p.sizes[1]
 // Names in the files that are no parameters: buffers that old versions wrote.
 bool is_buffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
-void check_names_and_shapes(const ParameterList& parameters, bool tied, const TensorFiles& files) {
+bool is_of(const Parameter& p, FilesOf what) { return p.adapter == (what == FilesOf::adapters); }
+
+void check_names_and_shapes(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what) {
   std::set<std::string> expected;
   for (const Parameter& p : parameters.all) {
+    if (!is_of(p, what)) continue;
     for (const ParameterPart& part : p.parts) {
       expected.insert(part.name);
       const StoredTensor* tensor = files.find(part.name);
@@ -125,8 +128,9 @@ void check_names_and_shapes(const ParameterList& parameters, bool tied, const Te
   for (const auto& [name, tensor] : files.tensors()) {
     if (expected.contains(name) || is_buffer(name)) continue;
     throw Error(ErrorCode::invalid_argument, {.where = tensor.file.string(),
-                                              .what = "'" + name + "' is no weight of this model",
-                                              .fix = "Does config.json belong to these files?"});
+                                              .what = "'" + name + "' is no weight of " +
+                                                      (what == FilesOf::model ? "this model" : "these adapters"),
+                                              .fix = "Does the config belong to these files?"});
   }
 }
 
@@ -197,11 +201,13 @@ std::vector<NamedState> named_states(const ParameterList& parameters, const Resi
 
 }  // namespace
 
-void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, Residents& r) {
+void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, FilesOf what,
+                        Residents& r) {
   std::vector<float> values;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     const Parameter& p = parameters.all[i];
+    if (!is_of(p, what)) continue;
     const RandomStream random{.seed = seed, .step = 0, .tensor = static_cast<uint32_t>(i)};
     for (int64_t first = 0; first < p.elements(); first += kPiece) {
       values.resize(static_cast<size_t>(std::min(kPiece, p.elements() - first)));
@@ -211,16 +217,19 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
   }
 }
 
-void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files) {
-  check_names_and_shapes(parameters, tied, files);
-  if (tied) check_tied_head(parameters, files);
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what) {
+  const bool has_tied_head = tied && what == FilesOf::model;
+  check_names_and_shapes(parameters, has_tied_head, files, what);
+  if (has_tied_head) check_tied_head(parameters, files);
 }
 
-void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, Residents& r) {
+void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, FilesOf what,
+                  Residents& r) {
   std::vector<float> values;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     const Parameter& p = parameters.all[i];
+    if (!is_of(p, what)) continue;
     for (const ParameterPart& part : p.parts) {
       const StoredTensor& tensor = *files.find(part.name);
       const int64_t start = part.begin * columns_of(p), elements = (part.end - part.begin) * columns_of(p);
@@ -245,6 +254,7 @@ std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterLis
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     const Parameter& p = parameters.all[i];
     const Tensor& tensor = tensors[i];
+    if (!tensor.present()) continue;
     for (const ParameterPart& part : p.parts) {
       const int64_t start = part.begin * columns_of(p) * size_of(tensor.dtype);
       list.push_back({.name = part.name,

@@ -5,15 +5,21 @@
 
 namespace tigon {
 
+// Which parameters files are of: a model's, or those of its adapters.
+enum class FilesOf { model, adapters };
+
 // Random weights: normal values by (seed, parameter, element), the same on every device.
-void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, Residents& r);
+void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, FilesOf what,
+                        Residents& r);
 
 // Weights from Hugging Face files, in any floating type. Checks first: a tensor that is missing, too many, or of
 // another shape is an Error. Loading expects what was checked.
-void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files);
-void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, Residents& r);
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what);
+void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, FilesOf what,
+                  Residents& r);
 
-// Some of our arrays under the names of Hugging Face files, to be read from the device piece by piece.
+// Some of our arrays under the names of Hugging Face files, to be read from the device piece by piece. Absent ones are
+// left out.
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,
                                           const std::vector<Tensor>& tensors, const Residents& r);
 

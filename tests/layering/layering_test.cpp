@@ -50,17 +50,21 @@ const std::map<std::string, Room> kRooms = {
      {{"include/tigon/train", "src/train"},
       {"core", "memory", "op headers", "json", "model", "storage", "trace"},
       {"sys/stat.h"}}},
+    {"study",
+     {{"include/tigon/study", "src/study"},
+      {"core", "memory", "op headers", "json", "model", "storage", "train"},
+      {"toml++/", "fcntl.h", "spawn.h", "sys/wait.h", "unistd.h"}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {"stdint.h"}}},
     {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h", "sys/mman.h"}}},
     {"bench", {{"bench/ops"}, {"core", "memory", "op headers"}, {"emmintrin.h"}}},
     {"profile", {{"bench/profile"}, {}, {"cupti.h"}}},
     {"app",
      {{"apps/tigon"},
-      {"core", "memory", "op headers", "model", "storage", "trace", "train", "bench"},
-      {"CLI/", "fcntl.h", "sys/ioctl.h", "unistd.h"}}},
+      {"core", "memory", "op headers", "model", "storage", "trace", "train", "study", "bench"},
+      {"CLI/", "fcntl.h", "sys/ioctl.h", "sys/resource.h", "unistd.h"}}},
 };
 // Of the system, not of a library: any number of rooms may list them.
-const std::vector<std::string> kSystem = {"dlfcn.h", "fcntl.h", "pthread.h", "stdint.h", "sys/", "unistd.h"};
+const std::vector<std::string> kSystem = {"dlfcn.h", "fcntl.h", "pthread.h", "spawn.h", "stdint.h", "sys/", "unistd.h"};
 // Small and used across rooms, but in no public header.
 const std::vector<std::string> kEverywhere = {"fmt/"};
 

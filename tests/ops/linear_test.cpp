@@ -28,6 +28,16 @@ TEST_F(LinearFixture, MultipliesAndAddsTheBias) {
   EXPECT_EQ(y, (std::vector<float>{11, 25, 14, 31}));
 }
 
+TEST_F(LinearFixture, AddsToWhatIsThere) {
+  y = {100, 200, 300, 400};
+  args.bias = {};
+  args.accumulate_y = true;
+  ops::linear_forward(ctx, args);
+  EXPECT_EQ(y, (std::vector<float>{101, 205, 304, 411}));
+  args.bias = Tensor::contiguous(bias.data(), DType::f32, {2});
+  expect_error([&] { ops::linear_forward(ctx, args); }, ErrorCode::invalid_argument, "with the first product");
+}
+
 TEST_F(LinearFixture, ReadsRepeatedRows) {
   args.x.strides[0] = 0;  // the same row twice: a broadcast view
   ops::linear_forward(ctx, args);

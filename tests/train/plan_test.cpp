@@ -108,7 +108,7 @@ TEST(PlanMemory, BytesPerParameterAreTheStudys) {
   train.batch = 4;
   train.seq = 1024;
   train.precision = precision_from_string("fp16");
-  const StudyFormulas f = study_formulas(model, parameters.elements(), train);
+  const StudyFormulas f = study_formulas(model, parameters, train);
   EXPECT_EQ(f.checkpoints, int64_t{256} << 20);
   EXPECT_EQ(f.logits, int64_t{4} * 1024 * 128256 * 4);
 }
@@ -119,7 +119,7 @@ TEST(PlanMemory, FormulasEndAtTheLargestNumber) {
   TrainConfig train = small_run();
   train.batch = 1 << 20;
   train.seq = 1 << 24;
-  EXPECT_EQ(study_formulas(model, 1, train).logits, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(study_formulas(model, ParameterList(model), train).logits, std::numeric_limits<int64_t>::max());
 }
 
 // The most that is alive at one time besides scratch, which depends on the CPU's instructions and threads.

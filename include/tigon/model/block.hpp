@@ -98,7 +98,10 @@ struct BlockShape {
   FusedOps fused{};
   int64_t mlp_tile = 0;  // tokens at a time through the MLP; 0: all
   bool deterministic = true;
+  LoraConfig lora{};
 
+  // Whether the gradient of a weight is wanted, or of its adapter.
+  bool trains(BlockWeight weight) const { return !lora.any() || !lora_parts(config, lora, weight).empty(); }
   int64_t tokens() const { return batch * seq; }
 };
 

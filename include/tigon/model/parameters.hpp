@@ -4,13 +4,45 @@
 #include <string>
 #include <vector>
 
+#include "tigon/model/lora.hpp"
 #include "tigon/model/model_config.hpp"
 
 namespace tigon {
 
-// The weights of one block. q, k and v stand in one matrix, gate and up in another, so that each is one product.
-enum class BlockWeight : int32_t { norm1, qkv, qkv_bias, q_norm, k_norm, o, norm2, gate_up, down };
-inline constexpr int kBlockWeightCount = 9;
+// The weights of one block. q, k and v stand in one matrix, gate and up in another, so that each is one product. Behind
+// them the adapters of those that have some: A [ranks of its modules, in], B [outputs of its modules, rank].
+enum class BlockWeight : int32_t {
+  norm1,
+  qkv,
+  qkv_bias,
+  q_norm,
+  k_norm,
+  o,
+  norm2,
+  gate_up,
+  down,
+  qkv_a,
+  qkv_b,
+  o_a,
+  o_b,
+  gate_up_a,
+  gate_up_b,
+  down_a,
+  down_b
+};
+inline constexpr int kBlockWeightCount = 17;
+
+// An adapter of some rows of a weight.
+struct LoraPart {
+  LoraModule module = LoraModule::q;
+  int64_t begin = 0, end = 0;  // rows of the weight
+  int64_t a = 0, b = 0;        // its first row in A and in B
+};
+// Of the weights that products are with: qkv, o, gate_up, down. In the order of their rows.
+std::vector<LoraPart> lora_parts(const ModelConfig& config, const LoraConfig& lora, BlockWeight weight);
+// Where its A and B are.
+BlockWeight adapter_a(BlockWeight weight);
+BlockWeight adapter_b(BlockWeight weight);
 
 // A tensor of a Hugging Face file that is some rows of one of our parameters.
 struct ParameterPart {
@@ -18,7 +50,7 @@ struct ParameterPart {
   int64_t begin = 0, end = 0;
 };
 
-// One trained array.
+// One array of the model.
 struct Parameter {
   std::string name;              // "layers.0.qkv"
   std::vector<int64_t> sizes{};  // [rows, columns], or [rows]
@@ -26,20 +58,23 @@ struct Parameter {
   double init_mean = 0.0;  // of random weights
   double init_range = 0.0;
   bool decays = false;  // matrices decay, norms and biases do not
+  bool trains = true;   // else it is frozen: it has no gradient and no states
+  bool adapter = false;  // of an adapter's files, not of the model's
 
   int64_t elements() const { return sizes.size() == 2 ? sizes[0] * sizes[1] : sizes[0]; }
 };
 
-// What is loaded, differentiated and updated together: parameters [begin, end) of the list.
+// What is loaded, differentiated and updated together: parameters [begin, end) of the list. Those from `trained` on have
+// gradients; what is frozen stands before them.
 struct Part {
   std::string name;  // "embedding", "layers.3", "end"
-  int begin = 0, end = 0;
+  int begin = 0, trained = 0, end = 0;
 };
 
 // All parameters in the order of the forward pass, and where each stands in that list.
 struct ParameterList {
   // Throws Error unless check_model_config accepts the model.
-  explicit ParameterList(const ModelConfig& config);
+  explicit ParameterList(const ModelConfig& config, const LoraConfig& lora = {});
 
   std::vector<Parameter> all;
   int embedding = -1;
@@ -51,6 +86,7 @@ struct ParameterList {
   std::vector<Part> parts;
 
   int64_t elements() const;
+  int64_t trained_elements() const;
   int embedding_part() const { return 0; }
   int block_part(int64_t layer) const { return static_cast<int>(layer) + 1; }
   int end_part() const { return static_cast<int>(blocks.size()) + 1; }

@@ -10,6 +10,7 @@ struct LinearForward {
   Tensor weight{};  // [out, in]
   Tensor bias{};    // [out], optional
   Tensor y{};       // [tokens, out]
+  bool accumulate_y = false;  // add to y; a bias is then there already
 };
 void linear_forward(const Context& ctx, const LinearForward& args);
 

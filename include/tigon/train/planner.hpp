@@ -20,8 +20,14 @@ inline constexpr size_t kPhaseCount = 4;
 
 // A sequence of births and deaths that repeats, and its packing.
 struct Sequence {
+  // From this tick of the ledger on the step is at "forward", "loss", "backward" or "update".
+  struct Mark {
+    int64_t tick = 0;
+    std::string phase;
+  };
   Ledger ledger;
   Plan plan;
+  std::vector<Mark> marks;
 };
 
 // Bytes in each place where something can have its home.
@@ -99,13 +105,13 @@ MemoryPlan plan_memory(const ModelConfig& model, const ParameterList& parameters
 
 // The study's formulas, to stand beside the plan.
 struct StudyFormulas {
-  int64_t static_bytes = 0;      // bytes per parameter · P
+  int64_t static_bytes = 0;      // bytes per parameter · P, and of what is frozen its weights
   int64_t static_mixed_16p = 0;  // 16·P
   int64_t checkpoints = 0;       // batch·seq·hidden·bytes·layers
   int64_t logits = 0;            // batch·seq·vocab·4, about three of which an eager framework holds
   int64_t chunk_logits = 0;      // of the paper's chunk
 };
-StudyFormulas study_formulas(const ModelConfig& model, int64_t parameters, const TrainConfig& train);
+StudyFormulas study_formulas(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train);
 
 // The largest batch at this sequence length, and the largest sequence at this batch, whose plan fits; 0: none does.
 struct Fit {

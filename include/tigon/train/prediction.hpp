@@ -7,6 +7,7 @@ namespace tigon {
 // What a machine does at most, measured. 0: not measured.
 struct Rates {
   double gemm = 0;  // FLOP/s
+  double copy = 0;  // bytes per second, read and written, of the device's memory; where a step is recorded
   // Bytes per second to and from the device, and parameters per second of the host's AdamW; where something is away.
   double up = 0, down = 0, host_update = 0;
   // Bytes per second from and to the disk; where something is there.

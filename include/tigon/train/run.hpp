@@ -12,6 +12,7 @@ namespace tigon {
 // Where a run's tokens come from and where its results go.
 struct RunOptions {
   std::filesystem::path model_folder{};  // weights to start from; empty, or with a config.json alone: random ones
+  std::filesystem::path adapters{};      // of PEFT, to begin with; empty: from the seed. With TrainConfig::lora
   std::filesystem::path data{};          // a token file or text; empty: random tokens
   std::filesystem::path eval_data{};     // empty: the last `eval_fraction` of the data, which is then not trained on
   double eval_fraction = 0.0;
@@ -34,6 +35,9 @@ struct RunOptions {
   // Which of this run's steps, counted from 1, are in the trace; the first of them is the snapshot's. A shorter run
   // shows its last.
   int64_t trace_first = 2, trace_last = 4;
+  // A folder for all that is known of the first of these steps: memory.json and times.json, which the report of a study
+  // is drawn from. Empty: none.
+  std::filesystem::path record{};
   std::filesystem::path tensorboard{};  // a folder for its events; empty: none
   bool nvtx = false;                    // NVTX ranges, on a GPU
 };
@@ -82,6 +86,9 @@ struct RunResult {
   int64_t planned_bytes = 0, used_bytes = 0;
   // A GPU's memory in use at the end, less the plan: its context, what libraries took, other processes.
   int64_t beyond_plan_bytes = 0;
+  // The most that the process has held of the host's memory: on a CPU the plan, and what the program and its libraries
+  // hold beside it. 0: not known.
+  int64_t process_peak_bytes = 0;
   Traffic traffic;  // of all steps of this run
 };
 

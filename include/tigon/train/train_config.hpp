@@ -82,16 +82,17 @@ struct TrainConfig {
   int64_t ignore_index = -100;
   bool evaluates = false;  // whether memory for evaluation belongs to the plan
   bool deterministic = true;
+  LoraConfig lora{};  // adapters beside a frozen model; else all of it is trained
 
   int64_t tokens() const { return batch * seq; }
   // Whether a step's micro-batches take turns with all layers, and how many of them a layer takes at once.
   bool turns() const { return accumulate > 1 && memory.order == Order::batches; }
   int64_t micros_at_once() const { return turns() ? 1 : accumulate; }
   // Whether embedding and head, whose home is the host, are never whole on the device: the lean loss takes the head in
-  // panels, and the embedding needs the rows of a micro-batch's tokens alone.
+  // panels, and the embedding needs the rows of a micro-batch's tokens alone. Not beside adapters.
   bool streams_vocabulary() const {
     return memory.chunk.lean && fused.flce && memory.homes.weights == Home::host &&
-           memory.homes.gradients == Home::host;
+           memory.homes.gradients == Home::host && !lora.any();
   }
 };
 

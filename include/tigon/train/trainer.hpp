@@ -69,10 +69,16 @@ class Trainer {
   // again.
   void initialize();
   void load_weights(const std::filesystem::path& folder);
-  // Writes a folder that transformers loads. Weights that are not finite are an Error, here and in a checkpoint.
+  // Beside adapters (TrainConfig::lora) the two above are of the frozen model, and the adapters begin as the seed says;
+  // this reads them from a folder of PEFT instead, after one of those.
+  void load_adapters(const std::filesystem::path& folder);
+  // Writes a folder that transformers loads, or where adapters are trained theirs, which PEFT loads. Weights that are
+  // not finite are an Error, here and in a checkpoint.
   void save_weights(const std::filesystem::path& folder) const;
   // Text to write as config.json instead of our own, such as the one the weights came with.
   void set_config_text(std::string text);
+  // What adapters say they belong to: the model's folder or name.
+  void set_base_name(std::string name);
 
   // Queues the next step, of config().accumulate micro-batches. On a GPU it returns before the step is done. Batches
   // that do not fit are an Error before anything is changed; after any other one (a file, the device) the state is not
@@ -100,7 +106,8 @@ class Trainer {
   // is replaced, anything else that stands there is an Error.
   void save_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings) const;
   // Throws Error, before anything is changed, unless all files are whole and the settings are the same. Where a file
-  // cannot be read after that, there are no weights until they are given again.
+  // cannot be read after that, there are no weights until they are given again. Of adapters a checkpoint holds nothing
+  // else: the frozen model is initialized or loaded before.
   void restore_checkpoint(const std::filesystem::path& folder, const std::map<std::string, std::string>& settings);
 
   // The gradients of the next step, before clipping, by Hugging Face names, into a safetensors file.

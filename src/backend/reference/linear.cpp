@@ -6,7 +6,7 @@ void linear_forward(const Context& ctx, const ops::LinearForward& args) {
   if (ctx.measuring()) return;
   for (int64_t i = 0; i < args.y.sizes[0]; ++i) {
     for (int64_t o = 0; o < args.y.sizes[1]; ++o) {
-      double sum = args.bias ? at(args.bias, o) : 0.0;
+      double sum = args.accumulate_y ? at(args.y, i, o) : args.bias ? at(args.bias, o) : 0.0;
       for (int64_t k = 0; k < args.x.sizes[1]; ++k) sum += at(args.x, i, k) * at(args.weight, o, k);
       at(args.y, i, o) = sum;
     }

@@ -21,12 +21,13 @@ HostGradients::HostGradients(const ParameterList& parameters, Residents& residen
     part_of_.insert(part_of_.end(), static_cast<size_t>(p.end - p.begin), part);
   }
   for (const Parameter& p : parameters.all) {
-    first_piece_.push_back(first_piece_.back() + ops::norm_pieces(device, p.elements()));
+    first_piece_.push_back(first_piece_.back() + (p.trains ? ops::norm_pieces(device, p.elements()) : 0));
   }
   begin_step();
 }
 
 Gradient HostGradients::at(const Context& ctx, int parameter) {
+  if (!parameters_.all[static_cast<size_t>(parameter)].trains) return {};
   Place& place = places_[static_cast<size_t>(parameter)];
   const size_t part = static_cast<size_t>(part_of(parameter));
   if (!place.tensor.view.present()) {
@@ -50,8 +51,8 @@ void HostGradients::complete(const Context& ctx, int part) {
   std::vector<Tensor> views;
   std::vector<Lane::Copy> copies;
   std::vector<Moment> home;
-  int end = p.begin;
-  for (int i = p.begin; i < p.end; ++i) {
+  int end = p.trained;
+  for (int i = p.trained; i < p.end; ++i) {
     if (vocabulary_ && vocabulary_->has(i)) {  // the last of its part
       home.push_back(vocabulary_->arrived(i));
       continue;
@@ -63,7 +64,7 @@ void HostGradients::complete(const Context& ctx, int part) {
     tensors.push_back(std::move(place.tensor));
     place.written = false;
   }
-  if (!views.empty()) ops::global_norm(ctx, {.tensors = views, .pieces = pieces(p.begin, end)});
+  if (!views.empty()) ops::global_norm(ctx, {.tensors = views, .pieces = pieces(p.trained, end)});
   finish(ctx);
   const Moment sent = down_.copy(ctx, copies);
   home.push_back(sent);

@@ -31,7 +31,7 @@ class UpdateJob {
         part_(part),
         end_(parameters.parts[static_cast<size_t>(part)].end),
         takers_(takers),
-        next_{.parameter = parameters.parts[static_cast<size_t>(part)].begin} {}
+        next_{.parameter = parameters.parts[static_cast<size_t>(part)].trained} {}
 
   int part() const { return part_; }
   // Of at most `most` elements of one parameter. None where all are taken, or somebody has failed.
