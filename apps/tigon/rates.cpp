@@ -134,7 +134,8 @@ Rates RateBook::of(const TrainConfig& train, bool copy) try {
     rates.disk_read = disk_->disk_read;
     rates.disk_write = disk_->disk_write;
   }
-  if (copy) rates.copy = on_device(train, bench::measure_copy);
+  if (copy && !copy_) copy_ = on_device(train, bench::measure_copy);
+  if (copy) rates.copy = *copy_;
   rates.gemm = known(gemm_, train.precision.weight, [&] { return gemm_rate(train); });
   return rates;
 } catch (const Error& error) {

@@ -11,14 +11,15 @@ namespace tigon::app {
 // What a step's speed is compared with, each rate measured when it is first asked for, in a fraction of a second.
 class RateBook {
  public:
-  // For such a run. Nothing where memory is too short to measure it, or the disk cannot be written.
-  // `copy`: the rate of the device's memory too.
+  // For such a run. Nothing where memory is too short to measure it, or the disk cannot be written. `copy`: the rate of
+  // the device's memory too.
   Rates of(const TrainConfig& train, bool copy = false);
 
  private:
   std::map<DType, double> gemm_;
   std::map<std::string, double> host_update_;  // by precision
   std::optional<Rates> copies_, disk_;
+  std::optional<double> copy_;
 };
 
 // Those of an H200, where there is no GPU; without the f32 products, which were not timed there.

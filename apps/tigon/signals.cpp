@@ -32,7 +32,6 @@ CatchSignals::CatchSignals() {
   for (const int signal : {SIGINT, SIGTERM}) (void)std::signal(signal, on_signal);
   if (std::signal(SIGHUP, on_signal) == SIG_IGN) (void)std::signal(SIGHUP, SIG_IGN);  // nohup
   if (std::signal(SIGPIPE, on_broken_pipe) == SIG_IGN) (void)std::signal(SIGPIPE, SIG_IGN);
-  (void)std::signal(SIGXFSZ, SIG_IGN);
 }
 
 CatchSignals::~CatchSignals() {

@@ -15,7 +15,7 @@ double update_seconds(const MemoryPlan& plan, const ParameterList& parameters, c
   const MemoryPolicy& memory = plan.train.memory;
   if (!memory.moves_updates()) return 0;
   const Precision& precision = plan.train.precision;
-  const auto count = static_cast<double>(parameters.elements());
+  const auto count = static_cast<double>(parameters.trained_elements());
   const auto bytes = [&](Home home, DType dtype) {
     return home == Home::device ? 0.0 : count * static_cast<double>(size_of(dtype));
   };

@@ -56,8 +56,7 @@ void RunWatch::write(int64_t step) {
 void RunWatch::write_record() const {
   const Recording& recording = recorder_->recording();
   write_text_file(options_.record / "memory.json", memory_timeline(recording).json());
-  const std::vector<StepWork> work =
-      step_work(trainer_->model(), trainer_->config(), trainer_->parameters().trained_elements());
+  const std::vector<StepWork> work = step_work(trainer_->model(), trainer_->config(), trainer_->parameters());
   write_text_file(options_.record / "times.json", times_json(step_times(recording), work, rates_));
 }
 

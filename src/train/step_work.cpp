@@ -55,7 +55,7 @@ bool runs_again(const TrainConfig& train, StageId stage) {
   return (train.memory.recompute & stage_bit(stage)) != 0;
 }
 
-std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& train, int64_t parameters) {
+std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& train, const ParameterList& parameters) {
   const auto tokens = static_cast<double>(train.tokens() * train.accumulate),
              layers = static_cast<double>(model.layers);
   const Precision& precision = train.precision;
@@ -79,12 +79,13 @@ std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& tra
   const double products = (train.lora.any() ? 2 : 3) + (head_runs_again(train) ? 1 : 0);
   work.push_back({"loss", "loss", products * head_flops(model) * tokens, 0});
   work.push_back({"backward", "embed", 0, rows});
-  const auto count = static_cast<double>(parameters);
+  const auto count = static_cast<double>(parameters.trained_elements());
   const auto weight = static_cast<double>(size_of(precision.weight)),
              grad = static_cast<double>(size_of(precision.grad));
-  const auto states = static_cast<double>(precision.bytes_per_parameter()) - weight - grad;
   // The weight is read where there is no wider copy of it.
-  work.push_back({"update", "update", 0, count * (grad + 2 * states + (precision.master ? weight : 2 * weight))});
+  work.push_back({"update", "update", 0,
+                  2 * static_cast<double>(state_bytes(parameters, train)) +
+                      count * (grad + (precision.master ? weight : 2 * weight))});
   work.push_back({"update", "norm", 0, count * grad});
   return work;
 }

@@ -22,7 +22,7 @@ struct StepWork {
   std::string phase, name;  // as StepTimes has them
   double flops = 0, bytes = 0;
 };
-std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& train, int64_t parameters);
+std::vector<StepWork> step_work(const ModelConfig& model, const TrainConfig& train, const ParameterList& parameters);
 
 // The JSON of format "tigon-times": each row of `times` beside the time that its work takes at these rates.
 std::string times_json(const StepTimes& times, const std::vector<StepWork>& work, const Rates& rates);

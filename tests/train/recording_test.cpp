@@ -124,7 +124,7 @@ TEST(Recording, AStepsTimesAddUpAndEachPartHasItsWork) {
     const double sum = std::accumulate(times.rows.begin(), times.rows.end(), 0.0,
                                        [](double all, const StepTimes::Row& row) { return all + row.seconds; });
     EXPECT_NEAR(sum, times.seconds, 1e-9);
-    const std::vector<StepWork> work = step_work(model, train, ParameterList(model).elements());
+    const std::vector<StepWork> work = step_work(model, train, ParameterList(model));
     double flops = 0;
     for (const StepWork& w : work) flops += w.flops;
     EXPECT_NEAR(flops, step_flops(model, train) + recompute_flops(model, train), 1e-6 * flops);

@@ -9,6 +9,7 @@ int64_t DiskUpdate::ring_bytes(const ParameterList& parameters, const TrainConfi
   const Homes& homes = train.memory.homes;
   int64_t most = 0;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
+    if (!parameters.all[i].trains) continue;
     const int64_t elements = std::min(parameters.all[i].elements(), train.memory.disk.piece);
     int64_t bytes = 0;
     const auto add = [&](Home home, int64_t of_piece) {
