@@ -584,7 +584,7 @@ TEST(Residency, WhatMakesNoSenseIsRefused) {
   expect_error([] { (void)homes_from_string("states=host,all"); }, ErrorCode::invalid_argument, "'all'");
   train = small_run();
   train.memory.disk.piece = 1000;
-  expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, "2048");
+  expect_error([&] { Trainer trainer(small_model(), train); }, ErrorCode::invalid_argument, std::to_string(kDiskUnit).c_str());
   expect_error([] { (void)order_from_string("tokens"); }, ErrorCode::invalid_argument, "tokens");
   expect_error([] { (void)updater_from_string("tpu"); }, ErrorCode::invalid_argument, "tpu");
 }
