@@ -76,7 +76,9 @@ OpTable adamw_table() {
   table.make = [help = table.shape_help](const std::string& text) {
     const bool coded = text.ends_with(":8bit");
     const std::string number = text.substr(0, text.size() - (coded ? 5 : 0));
-    return adamw_case(parse_shape("adamw", number, 1, help)[0], {.coded = coded}, coded ? "8-bit" : "");
+    OpCase c = adamw_case(parse_shape("adamw", number, 1, help)[0], {.coded = coded}, coded ? "8-bit" : "");
+    c.shape = text;
+    return c;
   };
   table.every_option = [help = table.shape_help](const std::string& text) {
     const int64_t n = parse_shape("adamw", text, 1, help)[0];

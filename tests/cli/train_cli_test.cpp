@@ -83,6 +83,10 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   for (const char* offload : {"weights=host", "states=host", "all --update gpu", "all --device cuda"}) {
     expect(tigon(std::string("plan --model llama-25m --host 1MiB --offload ") + offload), 0, {"--recompute block"});
   }
+  expect(tigon("plan --model llama-3.2-1b --precision bf16-sr --optimizer adamw8 --adamw8-embedding"), 0,
+         {"bf16-sr, adamw8", "static, 6.031 bytes a parameter"});
+  expect(tigon("plan --model llama-3.2-1b --precision bf16-sr"), 0,
+         {"static, 8 bytes a parameter", "--optimizer adamw8"});
 }
 
 // The same flags mean the same run: what the plan says of none is what a run of none takes.
@@ -211,6 +215,7 @@ TEST(TrainCli, TrainsTellsAndSaves) {
   EXPECT_TRUE(fs::exists(folder / "out/config.json"));
   expect(tigon(command + " --batch 2"), 2, {"checkpoints of another run", "--resume"});
   expect(tigon(command + " --resume --batch 4"), 2, {"batch", "expected 2", "got 4"});
+  expect(tigon(command + " --resume --batch 2 --optimizer adamw8"), 2, {"--optimizer", "expected adamw", "got adamw8"});
   expect(tigon(command + " --resume --batch 2 --chunk 7"), 2, {"chunk of the loss", "--chunk", "expected 64", "got 7"});
 }
 
