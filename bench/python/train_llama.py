@@ -6,7 +6,9 @@
 
 Variants: plain (Transformers as it is), tigon (apply_tigon_to_llama), liger (apply_liger_kernel_to_llama), and the latter two
 without the loss fused with the head (-without-flce; Tigon's then has its cross_entropy of the logits, Liger's torch's). Each
-runs in a process of its own, in turns over --rounds; weights are random, nothing is downloaded. Prints tokens per second (of
+runs in a process of its own, in turns over --rounds; weights are random, nothing is downloaded. --offload keeps weights in
+f32, gradients and AdamW on the host by FSDP2, computing in --dtype; --lora R trains PEFT's adapters of rank R on all linear
+layers instead. Prints tokens per second (of
 the median and of the fastest step after the warm-up), the processor time of a step (on a busy machine steadier than the
 clock; on a GPU the host's cost), the peak of memory (allocated on the GPU, resident on the CPU), and the losses of the first
 and the last step; writes the table and the raw numbers as it goes.
@@ -76,6 +78,27 @@ def patch(variant):
         apply_liger_kernel_to_llama(fused_linear_cross_entropy=fused)
 
 
+def offloaded(model, dtype):
+    """FSDP2 over one process, with weights in f32, gradients and the optimizer on the host."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29411")
+    dist.init_process_group("cpu:gloo,cuda:nccl", rank=0, world_size=1)
+    options = {"mp_policy": MixedPrecisionPolicy(param_dtype=dtype), "offload_policy": CPUOffloadPolicy()}
+    for layer in model.model.layers:
+        fully_shard(layer, **options)
+    return fully_shard(model, **options)
+
+
+def with_adapters(model, rank):
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+    model.enable_input_require_grads()  # as PEFT asks for where layers are checkpointed
+    return model
+
+
 def peak_memory(device):
     """In bytes."""
     if device == "cuda":
@@ -99,12 +122,17 @@ def measure(variant, settings):
     patch(variant)
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**CONFIGS[settings["config"]])
-    with torch.device(device):
-        model = transformers.LlamaForCausalLM._from_config(config, dtype=dtype).train()
+    offload = settings["offload"]
+    with torch.device("cpu" if offload else device):
+        model = transformers.LlamaForCausalLM._from_config(config, dtype=torch.float32 if offload else dtype).train()
     model.config.use_cache = False
     if settings["checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    if settings["lora"]:
+        model = with_adapters(model, settings["lora"])
+    if offload:
+        model = offloaded(model, dtype)
+    optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=1e-4, fused=True)
     generator = torch.Generator().manual_seed(1)
     shape = settings["batch"], settings["seq"]
     times, cpu_times, losses = [], [], []
@@ -113,6 +141,8 @@ def measure(variant, settings):
         start, cpu_start = time.perf_counter(), time.process_time()
         loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
+        if settings["clip"]:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())  # waits for the GPU's forward
@@ -156,7 +186,10 @@ def table(settings, results):
         f"{settings['config']}, batch {settings['batch']} x {settings['seq']}, {settings['dtype']}, "
         f"checkpointing {'on' if settings['checkpointing'] else 'off'}, {settings['device']} "
         f"({first.get('device_name', '?')}), torch {first.get('torch', '?')}, "
-        f"transformers {first.get('transformers', '?')}, AdamW (fused)",
+        f"transformers {first.get('transformers', '?')}, AdamW (fused)"
+        + (", everything on the host by FSDP2" if settings["offload"] else "")
+        + (f", LoRA of rank {settings['lora']} on all linear layers" if settings["lora"] else "")
+        + (f", clipped to {settings['clip']}" if settings["clip"] else ""),
         "",
         "| variant | tokens/s | of the fastest step | CPU s a step | peak memory, GB | first loss | last loss |",
         "|---|---|---|---|---|---|---|",
@@ -186,6 +219,9 @@ def parse():
     parser.add_argument("--steps", type=int, default=6, help="timed steps of each round")
     parser.add_argument("--rounds", type=int, default=1, help="times that each variant is run, in turns")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--clip", type=float, default=0, help="the gradient's norm is clipped to it; 0: it is not")
+    parser.add_argument("--offload", action="store_true", help="f32 weights, gradients and AdamW on the host, by FSDP2")
+    parser.add_argument("--lora", type=int, default=0, help="rank of PEFT's adapters; 0: all weights are trained")
     parser.add_argument("--output", type=Path, help="writes OUTPUT.md and OUTPUT.json")
     parser.add_argument("--measure", nargs=2, metavar=("VARIANT", "SETTINGS"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -197,7 +233,7 @@ def main():
         variant, settings = arguments.measure
         print(json.dumps(measure(variant, json.loads(settings))))
         return
-    names = ("config", "device", "batch", "seq", "warmup", "steps", "threads")
+    names = ("config", "device", "batch", "seq", "warmup", "steps", "threads", "clip", "offload", "lora")
     base = {name: getattr(arguments, name) for name in names}
     base["dtype"] = arguments.dtype or ("bfloat16" if arguments.device == "cuda" else "float32")
     tables, raw = {}, []
