@@ -6,6 +6,7 @@
 #include "commands.hpp"
 #include "progress.hpp"
 #include "rates.hpp"
+#include "report/report.hpp"
 #include "screen.hpp"
 #include "signals.hpp"
 #include "tigon/core/error.hpp"
@@ -161,6 +162,18 @@ void print_plans(const Study& study) {
   if (study.cap_bytes > 0) show("\ncap: {}\n", human_bytes(study.cap_bytes));
 }
 
+// The study's page, and what it says in words. A study is worth more than its page.
+void show_page(const std::filesystem::path& folder) {
+  try {
+    const report::Summary page = report::write_report(folder, folder / "report.html");
+    show("\n");
+    for (const std::string& sentence : page.headline) show("{}\n", sentence);
+    show("\nThe page with the pictures is {}\n", (folder / "report.html").string());
+  } catch (const Error& error) {
+    show("The page could not be made: {}\n", error.what());
+  }
+}
+
 int run(const Flags& flags, const std::string& command) {
   if (!flags.show.empty()) {
     show("{}", study_preset_text(flags.show));
@@ -191,6 +204,7 @@ int run(const Flags& flags, const std::string& command) {
   }
   show("\n{} points: {} done, {} out of memory, {} failed; all in {}\n", outcome.points, outcome.done,
        outcome.out_of_memory, outcome.failed, options.folder.string());
+  show_page(options.folder);
   if (outcome.smallest_cap > 0)
     show("Nothing fits within the cap. The smallest that works is about --cap {}.\n", outcome.smallest_cap);
   return outcome.failed > 0 ? 1 : 0;

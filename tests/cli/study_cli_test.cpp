@@ -51,7 +51,8 @@ TEST_F(StudyCli, PlansEveryPresetWithoutRunningIt) {
 
 // The same words, given to tigon train alone, say the same.
 TEST_F(StudyCli, PointsAreWhatTrainSays) {
-  expect(tigon(kSmall + at("s")), 0, {"unfused", "offload", "tokens/s", "4 points: 4 done"});
+  expect(tigon(kSmall + at("s")), 0, {"unfused", "offload", "tokens/s", "4 points: 4 done", "report.html"});
+  EXPECT_TRUE(fs::exists(at("s/report.html")));
   const std::string csv = bytes_of(at("s/results.csv"));
   const std::string json = bytes_of(at("s/points/offload-b2-s16/point.json"));
   const std::string key = "\"command\": \"tigon ";
