@@ -22,7 +22,7 @@ struct DeviceServices {
   void (*fill)(const Context& ctx, void* data, uint8_t value, int64_t bytes) = nullptr;
   void (*synchronize)(const Context& ctx) = nullptr;
 
-  void* (*create_stream)(Device device) = nullptr;
+  void* (*create_stream)(Device device, bool urgent) = nullptr;
   void (*destroy_stream)(Device device, void* stream) noexcept = nullptr;
 
   void* (*create_event)(Device device, bool timed) = nullptr;

@@ -74,7 +74,8 @@ void host_task(const Context& ctx, std::function<void()> task) {
   (void)owned.release();  // the task frees itself
 }
 
-DeviceStream::DeviceStream(Device device) : device_(device), stream_(services(device).create_stream(device)) {}
+DeviceStream::DeviceStream(Device device, bool urgent)
+    : device_(device), stream_(services(device).create_stream(device, urgent)) {}
 
 DeviceStream::~DeviceStream() { services(device_).destroy_stream(device_, stream_); }
 

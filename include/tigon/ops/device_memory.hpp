@@ -76,7 +76,8 @@ void host_task(const Context& ctx, std::function<void()> task);
 // A queue of its own, for Context::stream.
 class DeviceStream {
  public:
-  explicit DeviceStream(Device device);
+  // Kernels of an urgent one begin before those of others that wait for a place.
+  explicit DeviceStream(Device device, bool urgent = false);
   ~DeviceStream();
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;

@@ -69,10 +69,12 @@ void synchronize(const Context& ctx) {
   check(cudaStreamSynchronize(stream_of(ctx)), "synchronize");
 }
 
-void* create_stream(Device device) {
+void* create_stream(Device device, bool urgent) {
   const DeviceGuard guard(device);
+  int least = 0, most = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &most), "stream");
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? most : least), "stream");
   return stream;
 }
 

@@ -36,7 +36,7 @@ int64_t DeviceUpdate::slot_bytes(const ParameterList& parameters, const TrainCon
 
 void DeviceUpdate::help(std::shared_ptr<UpdateJob> job) {
   if (!worker_) worker_.emplace();
-  if (!stream_ && train_.device.kind != DeviceKind::cpu) stream_.emplace(train_.device);
+  if (!stream_ && train_.device.kind != DeviceKind::cpu) stream_.emplace(train_.device, true);
   (void)worker_->add([this, job = std::move(job)] {
     Moment home;
     std::exception_ptr failure;

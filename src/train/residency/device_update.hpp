@@ -43,7 +43,7 @@ class DeviceUpdate {
   const ParameterList& parameters_;
   const TrainConfig& train_;
   const Residents& residents_;
-  std::optional<DeviceStream> stream_;  // the updates'
+  std::optional<DeviceStream> stream_;  // the updates', which the next forward waits for
   Lane up_, down_;
   std::array<Moment, kSlots> gone_;  // when what a slot held is at home
   size_t slot_ = 0;

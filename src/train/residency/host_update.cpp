@@ -1,6 +1,7 @@
 #include "train/residency/host_update.hpp"
 
 #include <chrono>
+#include <thread>
 
 #include "tigon/core/scope.hpp"
 
@@ -20,12 +21,19 @@ void HostUpdate::help(std::shared_ptr<UpdateJob> job) {
   });
 }
 
+// Beside a GPU two cores stay free, for the threads that queue copies and kernels: where every core has an update to do,
+// such a thread waits for milliseconds, and the GPU for it.
+int HostUpdate::threads() const noexcept {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return train_.threads > 0 || train_.device.kind == DeviceKind::cpu || cores <= 4 ? train_.threads : cores - 2;
+}
+
 Moment HostUpdate::pieces(UpdateJob& job) {
   constexpr int64_t kTimes = 4;  // the device's piece is too small to share evenly among many cores
   Moment sent;
   job.begin.ready.wait();
   job.begin.scale.wait();
-  const Context host{.threads = train_.threads, .observer = job.begin.watch};
+  const Context host{.threads = threads(), .observer = job.begin.watch};
   const Scope scope(host, "update on the host", job.part());
   const auto updated = [&](const UpdateJob::Piece& piece) {
     elements_ += piece.elements;

@@ -31,6 +31,7 @@ class HostUpdate {
 
  private:
   Moment pieces(UpdateJob& job);
+  int threads() const noexcept;
 
   const ParameterList& parameters_;
   const TrainConfig& train_;
