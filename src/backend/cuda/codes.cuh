@@ -104,7 +104,7 @@ __device__ __forceinline__ void update_code_block(const AdamwJob& job, float gra
     m_codes[k] = fetch_codes<kAligned>(job.m, at, job.n);
     v_codes[k] = fetch_codes<kAligned>(job.v, at, job.n);
   }
-  float m[kFours][kEach], v[kFours][kEach];
+  float m[kFours][kEach], v[kFours][kEach], strange = 0;
 #pragma unroll
   for (int k = 0; k < kFours; ++k) {
     const int64_t at = first + k * 32 * kEach;
@@ -116,10 +116,7 @@ __device__ __forceinline__ void update_code_block(const AdamwJob& job, float gra
       m[k][i] = __fmul_rn(tables[0].map[m_codes[k] >> 8 * i & 0xffu], m_scale);
       v[k][i] = __fmul_rn(tables[1].map[v_codes[k] >> 8 * i & 0xffu], v_scale);
       update(job, grad_scale, grad[i], param[i], m[k][i], v[k][i]);
-      // What is not finite any more would take its block with it, and what is behind the end is nobody's.
-      const bool keep = isfinite(m[k][i]) && isfinite(v[k][i]) && at + i < job.n;
-      m[k][i] = keep ? m[k][i] : 0.0f;
-      v[k][i] = keep ? v[k][i] : 0.0f;
+      strange = __fmaf_rn(v[k][i], 0.0f, __fmaf_rn(m[k][i], 0.0f, strange));  // NaN, where one is not finite
     }
     if (job.stochastic && job.param.dtype != DType::f32) {
       uint32_t words[kEach];
@@ -128,6 +125,18 @@ __device__ __forceinline__ void update_code_block(const AdamwJob& job, float gra
       for (int i = 0; i < kEach; ++i) param[i] = stochastic(job.param.dtype, param[i], words[i] & 0xffffu);
     }
     put_param<kAligned>(job, at, param);
+  }
+  // What is not finite any more would take its block with it, and what is behind the end is nobody's.
+  if (strange != 0 || (block + 1) * kCodeBlock > job.n) {
+#pragma unroll
+    for (int k = 0; k < kFours; ++k) {
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const bool keep = isfinite(m[k][i]) && isfinite(v[k][i]) && first + k * 32 * kEach + i < job.n;
+        m[k][i] = keep ? m[k][i] : 0.0f;
+        v[k][i] = keep ? v[k][i] : 0.0f;
+      }
+    }
   }
   put_moment<true, kAligned>(m, tables[0], job.m, job.m_scale + block, first, job.n);
   put_moment<false, kAligned>(v, tables[1], job.v, job.v_scale + block, first, job.n);
