@@ -2,12 +2,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <new>
 
 #include "commands.hpp"
+#include "config_file.hpp"
 #include "help_formatter.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/core/version.hpp"
@@ -69,18 +71,21 @@ int main(int argc, char** argv) {
   int code = 0;
   tigon::app::add_train(app, code);
   tigon::app::add_plan(app);
-  std::vector<std::string> words = {"tigon"};
-  words.insert(words.end(), argv + 1, argv + argc);
-  tigon::app::add_study(app, std::move(words), code);
+  const std::vector<std::string> given(argv + std::min(argc, 1), argv + argc);
+  std::vector<std::string> command_line = {"tigon"};
+  command_line.insert(command_line.end(), given.begin(), given.end());
+  tigon::app::add_study(app, std::move(command_line), code);
   tigon::app::add_merge(app);
   tigon::app::add_report(app);
   tigon::app::add_bench(app);
   tigon::app::add_help(app);
   refuse_empty_values(app);
   try {
-    tigon::app::refuse_unknown_words(app, argc - 1, argv + 1);
+    std::vector<std::string> words = tigon::app::with_config(app, given);
+    tigon::app::refuse_unknown_words(app, words);
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
     try {
-      app.parse(argc, argv);
+      app.parse(std::move(words));
     } catch (const CLI::ParseError& error) {
       code = app.exit(error) == 0 ? 0 : 2;  // 0: --help and --version, which are output as any other
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "config_file.hpp"
 #include "tigon/core/context.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/storage/files.hpp"
@@ -21,6 +22,7 @@ void ModelFlags::add_to(CLI::App& command) {
   // As a shell's user expects of an alias, and a study of its strategies: what comes later counts.
   command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command.option_defaults()->group("Model and step");
+  add_config_flag(command);
   command.add_option("--model", model, "A Hugging Face folder with a config.json, or a built-in shape: " + known)
       ->type_name("MODEL")
       ->capture_default_str();

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "commands.hpp"
+#include "config_file.hpp"
 #include "memory_cap.hpp"
 #include "rates.hpp"
 #include "screen.hpp"
@@ -38,10 +39,15 @@ MemoryCap capped(const ModelConfig& model, const TrainFlags& flags) {
 }
 
 // 0, or what the signal that stopped the run makes of it.
-int run(const TrainFlags& flags) {
+int run(const TrainFlags& flags, const std::string& config) {
+  if (flags.print_config) {
+    show("{}", config);
+    return 0;
+  }
   const ModelConfig model = flags.model.model_config();
   const TrainConfig& train = flags.model.train;
-  const RunOptions options = flags.run_options();
+  RunOptions options = flags.run_options();
+  options.config = config;
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
   const Rates rates = flags.ceiling ? RateBook().of(train, !options.record.empty()) : Rates{};
@@ -120,8 +126,11 @@ void add_train(CLI::App& app, int& exit_code) {
       "  tigon train --model ./Llama-3.2-1B --data tokens.bin --device cuda --precision bf16-sr --recompute block \\\n"
       "      --seq 1024 --epochs 3 --checkpoints run1 --save-every 500 --output trained\n"
       "  tigon train --model llama-3.2-1b --device cuda --precision bf16-sr --seq 1024 --steps 20   # random weights "
-      "and tokens");
-  train->callback([flags, &exit_code] { exit_code = run(*flags); });
+      "and tokens\n"
+      "  tigon train --data data/austen.txt --steps 200 --print-config > run.toml && tigon train --config run.toml "
+      "--lr "
+      "3e-4");
+  train->callback([flags, train, &exit_code] { exit_code = run(*flags, config_text(*train)); });
 }
 
 }  // namespace tigon::app

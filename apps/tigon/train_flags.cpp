@@ -186,6 +186,8 @@ void TrainFlags::add_results(CLI::App& command) {
       ->type_name("FIRST-LAST");
   command.add_flag("--nvtx", run_.nvtx, "NVTX ranges around stages and ops, for Nsight Systems (GPU)");
   command.add_option("--tensorboard", run_.tensorboard, "For TensorBoard's events, step by step")->type_name("FOLDER");
+  command.add_flag("--print-config", print_config,
+                   "Print all flags, as they are and as they are by default, as a file for --config, and end");
   command.add_option("--print-every", print_every, "Steps between printed lines")
       ->check(CLI::Range(int64_t{1}, kMost))
       ->capture_default_str();

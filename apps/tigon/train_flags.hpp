@@ -13,7 +13,8 @@ struct TrainFlags {
   ModelFlags model;
   int64_t print_every = 1;
   bool ceiling = true;
-  int64_t cap_bytes = 0;  // of the device's memory; 0: all of it
+  bool print_config = false;  // instead of a run
+  int64_t cap_bytes = 0;      // of the device's memory; 0: all of it
 
   void add_to(CLI::App& command);
   RunOptions run_options() const;

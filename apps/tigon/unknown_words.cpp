@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,42 +41,54 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return nearest.empty() ? "" : "Did you mean " + nearest + "? ";
 }
 
-[[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& fix) {
-  throw Error(ErrorCode::invalid_argument, {.where = {}, .what = what, .expected = expected, .fix = fix});
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& expected,
+                         const std::string& fix) {
+  throw Error(ErrorCode::invalid_argument, {.where = where, .what = what, .expected = expected, .fix = fix});
 }
 
-void refuse_unknown_flags(const CLI::App& command, const std::string& name, int words, char** word) {
-  std::vector<std::string> known;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& flag : option->get_lnames()) known.push_back("--" + flag);
-  }
-  for (int i = 0; i < words; ++i) {
-    const std::string text = word[i], flag = text.substr(0, text.find('='));
+// Its name as it is typed, "tigon bench ops".
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
+}
+
+using Words = std::span<const std::string>;
+
+void refuse_unknown_flags(const CLI::App& command, Words words) {
+  for (const std::string& text : words) {
+    const std::string flag = text.substr(0, text.find('='));
     if (text == "--") return;
     if (flag.find(' ') != std::string::npos) continue;  // the value of one, such as flags for another program
-    if (!text.starts_with("--") || std::find(known.begin(), known.end(), flag) != known.end()) continue;
-    refuse("there is no flag '" + flag + "'", "", suggestion(flag, known) + "See " + name + " --help.");
+    if (text.starts_with("--") && command.get_option_no_throw(flag) == nullptr) refuse_unknown_flag(command, {}, flag);
   }
 }
 
-void refuse_in(const CLI::App& command, const std::string& above, int words, char** word) {
-  const std::string name = above + command.get_name();
+void refuse_in(const CLI::App& command, Words words) {
   const auto commands = command.get_subcommands([](const CLI::App*) { return true; });
-  if (commands.empty() || (words > 0 && **word == '-')) return refuse_unknown_flags(command, name, words, word);
+  if (commands.empty() || (!words.empty() && words[0].starts_with('-'))) return refuse_unknown_flags(command, words);
+  const std::string help = "See " + full_name(command) + " --help.";
   std::vector<std::string> known;
   std::string list;
   for (const CLI::App* sub : commands) {
-    if (words > 0 && sub->get_name() == *word) return refuse_in(*sub, name + " ", words - 1, word + 1);
+    if (!words.empty() && sub->get_name() == words[0]) return refuse_in(*sub, words.subspan(1));
     known.push_back(sub->get_name());
     list += (list.empty() ? "" : ", ") + sub->get_name();
   }
-  if (words == 0) refuse("a command is missing", list, "See " + name + " --help.");
-  refuse("there is no command '" + std::string(*word) + "'", list,
-         suggestion(*word, known) + "See " + name + " --help.");
+  if (words.empty()) refuse({}, "a command is missing", list, help);
+  refuse({}, "there is no command '" + words[0] + "'", list, suggestion(words[0], known) + help);
 }
 
 }  // namespace
 
-void refuse_unknown_words(CLI::App& app, int words, char** word) { refuse_in(app, "", words, word); }
+void refuse_unknown_words(const CLI::App& app, const std::vector<std::string>& words) { refuse_in(app, words); }
+
+void refuse_unknown_flag(const CLI::App& command, const std::string& where, const std::string& flag) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  refuse(where, "there is no flag '" + flag + "'", {},
+         suggestion(flag, known) + "See " + full_name(command) + " --help.");
+}
 
 }  // namespace tigon::app

@@ -187,6 +187,7 @@ class Run {
     if (!from.empty() || given)
       observer_.on_message("loading " + (from.empty() ? options_.model_folder : from).string());
     trainer_.set_base_name(options_.model_folder.string());
+    trainer_.set_run_text(options_.config);
     // Where adapters are trained, a checkpoint is of them alone.
     const bool adapters = trainer_.config().lora.any();
     if (from.empty() || adapters) {

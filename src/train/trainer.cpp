@@ -26,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostConfig = int64_t{1} << 24;
+constexpr const char* kRunText = "run.toml";
 
 // A stream where there are streams.
 struct Queue {
@@ -155,7 +156,7 @@ struct Trainer::Impl {
   std::array<std::unique_ptr<DeviceGraph>, 2> recorded;  // forward and backward of a micro-batch
   LossScale loss_scale;
   Traffic moved;  // by steps
-  std::string config_text;
+  std::string config_text, run_text;
   std::deque<Pending> pending;
   std::unique_ptr<DeviceEvent> step_began;  // the end of the last step collected, or when the first was submitted
   bool has_weights = false;
@@ -201,6 +202,7 @@ void Trainer::set_config_text(std::string text) {
 void Trainer::set_base_name(std::string name) {
   if (impl_->train.lora.any()) impl_->config_text = lora_to_json(impl_->train.lora, name);
 }
+void Trainer::set_run_text(std::string text) { impl_->run_text = std::move(text); }
 void Trainer::record(Recorder& recorder) {
   Impl& t = *impl_;
   t.recorder = &recorder;
@@ -561,6 +563,10 @@ void Trainer::save_checkpoint(const fs::path& folder, const std::map<std::string
   const Scope scope(watched, "save a checkpoint");
   write_checkpoint(folder, [&](const fs::path& inside) {
     std::map<std::string, uint64_t> files = t.write_model(inside);
+    if (!t.run_text.empty()) {
+      write_text_file(inside / kRunText, t.run_text);
+      files[kRunText] = text_checksum(t.run_text);
+    }
     files["state.safetensors"] = write_safetensors(
         inside / "state.safetensors", only_finite(states_to_store(t.transfers(), t.parameters, t.residents)));
     return CheckpointInfo{.files = std::move(files),

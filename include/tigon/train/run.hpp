@@ -40,6 +40,7 @@ struct RunOptions {
   std::filesystem::path record{};
   std::filesystem::path tensorboard{};  // a folder for its events; empty: none
   bool nvtx = false;                    // NVTX ranges, on a GPU
+  std::string config{};                 // the run's flags as a file, kept with each checkpoint as run.toml; empty: none
 };
 
 // Throws Error where a value makes no sense, or lacks another that it needs. run_training asks it first.

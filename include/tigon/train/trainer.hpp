@@ -79,6 +79,8 @@ class Trainer {
   void set_config_text(std::string text);
   // What adapters say they belong to: the model's folder or name.
   void set_base_name(std::string name);
+  // The run's flags, for run.toml in each checkpoint. Empty: none.
+  void set_run_text(std::string text);
 
   // Queues the next step, of config().accumulate micro-batches. On a GPU it returns before the step is done. Batches
   // that do not fit are an Error before anything is changed; after any other one (a file, the device) the state is not
