@@ -84,12 +84,6 @@ void qkv_normed_backward(const BlockRun& run) {
   project(v.d(Slot::v), v_rows(c));
 }
 
-HeadViews heads_of(const BlockRun& run) {
-  BlockValues& v = run.values;
-  return v.has(Slot::qkv) ? packed_heads(run.shape, v[Slot::qkv])
-                          : separate_heads(run.shape, v[Slot::q], v[Slot::k], v[Slot::v]);
-}
-
 HeadViews make_head_gradients(const BlockRun& run) {
   if (run.values.has(Slot::qkv)) return packed_heads(run.shape, run.make_grad(Slot::qkv));
   const Tensor q = run.make_grad(Slot::q), k = run.make_grad(Slot::k), v = run.make_grad(Slot::v);

@@ -5,7 +5,8 @@ namespace tigon {
 std::vector<Stage> block_stages(const BlockShape& shape) {
   const bool qk_norm = shape.config.qk_norm;
   std::vector<Stage> stages = {norm1_stage(shape), qk_norm ? qkv_normed_stage(shape) : qkv_stage(shape),
-                               attention_stage(qk_norm), o_proj_stage(), norm2_stage(shape)};
+                               shape.cached ? cached_attention_stage(qk_norm) : attention_stage(qk_norm),
+                               o_proj_stage(), norm2_stage(shape)};
   if (shape.mlp_tile > 0) {
     stages.push_back(tiled_mlp_stage());
   } else {
@@ -40,10 +41,22 @@ HeadViews separate_heads(const BlockShape& shape, const Tensor& q, const Tensor&
           .v = heads_view(shape, v, 0, c.kv_heads)};
 }
 
+HeadViews heads_of(const BlockRun& run) {
+  BlockValues& v = run.values;
+  return v.has(Slot::qkv) ? packed_heads(run.shape, v[Slot::qkv])
+                          : separate_heads(run.shape, v[Slot::q], v[Slot::k], v[Slot::v]);
+}
+
 void rotate(const BlockRun& run, const HeadViews& heads, bool backward) {
   const ModelConfig& c = run.shape.config;
   const Tensor q = heads.q.transpose(1, 2), k = heads.k.transpose(1, 2);
-  const ops::Rope args{.q = q, .k = k, .q_out = q, .k_out = k, .theta = c.rope_theta, .scaling = c.rope_scaling};
+  const ops::Rope args{.q = q,
+                       .k = k,
+                       .q_out = q,
+                       .k_out = k,
+                       .positions = run.cache ? run.cache->positions : Tensor{},
+                       .theta = c.rope_theta,
+                       .scaling = c.rope_scaling};
   if (run.shape.fused.rope) {
     backward ? ops::rope_backward(run.ctx, args) : ops::rope_forward(run.ctx, args);
   } else {

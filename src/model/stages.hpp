@@ -16,6 +16,8 @@ struct HeadViews {
 };
 HeadViews packed_heads(const BlockShape& shape, const Tensor& qkv);
 HeadViews separate_heads(const BlockShape& shape, const Tensor& q, const Tensor& k, const Tensor& v);
+// Those that a block has.
+HeadViews heads_of(const BlockRun& run);
 
 // Rotates q and k in place, forward or back.
 void rotate(const BlockRun& run, const HeadViews& heads, bool backward);
@@ -55,6 +57,7 @@ Stage norm1_stage(const BlockShape& shape);
 Stage qkv_stage(const BlockShape& shape);
 Stage qkv_normed_stage(const BlockShape& shape);
 Stage attention_stage(bool separate);
+Stage cached_attention_stage(bool separate);
 Stage o_proj_stage();
 Stage norm2_stage(const BlockShape& shape);
 Stage gate_up_stage(const BlockShape& shape);

@@ -50,6 +50,10 @@ const std::map<std::string, Room> kRooms = {
      {{"include/tigon/train", "src/train"},
       {"core", "memory", "op headers", "json", "model", "storage", "trace"},
       {"sys/stat.h"}}},
+    {"generate",
+     {{"include/tigon/generate", "src/generate"},
+      {"core", "memory", "op headers", "json", "model", "storage", "trace", "train"},
+      {}}},
     {"study",
      {{"include/tigon/study", "src/study"},
       {"core", "memory", "op headers", "json", "model", "storage", "train"},
@@ -61,7 +65,7 @@ const std::map<std::string, Room> kRooms = {
     {"profile", {{"bench/profile"}, {}, {"cupti.h"}}},
     {"app",
      {{"apps/tigon"},
-      {"core", "memory", "op headers", "model", "storage", "trace", "train", "study", "report", "bench"},
+      {"core", "memory", "op headers", "model", "storage", "trace", "train", "generate", "study", "report", "bench"},
       {"CLI/", "fcntl.h", "sys/ioctl.h", "sys/resource.h", "unistd.h"}}},
 };
 // Of the system, not of a library: any number of rooms may list them.

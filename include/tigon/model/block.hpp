@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,6 +100,7 @@ struct BlockShape {
   int64_t mlp_tile = 0;  // tokens at a time through the MLP; 0: all
   bool deterministic = true;
   LoraConfig lora{};
+  bool cached = false;  // generation: keys and values of the tokens before are in a KeyValueCache; forward only
 
   // Whether the gradient of a weight is wanted, or of its adapter.
   bool trains(BlockWeight weight) const { return !lora.any() || !lora_parts(config, lora, weight).empty(); }
@@ -141,6 +143,15 @@ struct Stream {
 // How often each stage's forward ran: what recompute costs.
 using StageRuns = std::array<int64_t, kStageCount>;
 
+// What one layer remembers of the tokens before those of a pass, to which attention adds its own. A pass has either
+// several tokens of sequences that have none yet, or one more of each.
+struct KeyValueCache {
+  Tensor keys{};                       // [batch, kv_heads, context, D], rotated; zeros where nothing is yet
+  Tensor values{};                     // the same
+  Tensor positions{};                  // [batch, seq] i32: where the pass's tokens stand
+  std::span<const int64_t> lengths{};  // how many tokens each sequence has before the pass
+};
+
 // One pass through one block.
 struct BlockRun {
   const Context& ctx;
@@ -149,6 +160,7 @@ struct BlockRun {
   const BlockTensors& weight;
   BlockValues& values;
   GradientSource* gradients = nullptr;
+  const KeyValueCache* cache = nullptr;  // where the shape says so
 
   const Tensor& w(BlockWeight which) const { return weight[static_cast<size_t>(which)]; }
   OwnedTensor make(Slot slot, bool gradient) const;
