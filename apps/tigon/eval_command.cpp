@@ -44,7 +44,7 @@ int run(const EvalFlags& flags) {
   {
     Progress progress;
     result = evaluator.evaluate(file, [&](const Evaluator::Result& so_far) {
-      progress.show(static_cast<int>(1000 * so_far.tokens / (file.tokens() - 1)), 1000,
+      progress.show(static_cast<int>(100 * so_far.tokens / (file.tokens() - 1)), 100,
                     fmt::format("loss {:.4f}", so_far.mean()));
       return !signals.stop();
     });

@@ -18,12 +18,20 @@ struct Outcome {
   std::string text;  // standard output and standard error together
 };
 
-inline Outcome tigon(const std::string& arguments, const std::string& program = TIGON_PROGRAM) {
-  FILE* pipe = popen((program + " " + arguments + " 2>&1").c_str(), "r");
+inline Outcome tigon(const std::string& arguments, const std::string& program = TIGON_PROGRAM,
+                     const std::string& errors_to = "&1") {
+  FILE* pipe = popen((program + " " + arguments + " 2>" + errors_to).c_str(), "r");
   std::string text;
   std::array<char, 4096> buffer{};
   while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), n);
   return {WEXITSTATUS(pclose(pipe)), text};
+}
+
+// Standard output alone, of a run that has to succeed.
+inline std::string output_of(const std::string& arguments) {
+  const Outcome outcome = tigon(arguments, TIGON_PROGRAM, "/dev/null");
+  EXPECT_EQ(outcome.code, 0) << arguments;
+  return outcome.text;
 }
 
 inline void expect(const Outcome& outcome, int code, std::initializer_list<const char*> texts) {

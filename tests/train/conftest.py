@@ -12,13 +12,18 @@ torch.use_deterministic_algorithms(True)
 
 
 @pytest.fixture(scope="session")
-def tigon():
-    """Runs the program that TIGON names (default: build/tigon) and returns what it printed."""
+def tigon_program():
+    """The program that TIGON names (default: build/tigon)."""
     root = Path(__file__).resolve().parents[2]
-    program = os.environ.get("TIGON", str(root / "build" / "tigon"))
+    return os.environ.get("TIGON", str(root / "build" / "tigon"))
+
+
+@pytest.fixture(scope="session")
+def tigon(tigon_program):
+    """Runs the program and returns what it printed."""
 
     def run(*arguments, check=True):
-        result = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+        result = subprocess.run([tigon_program, *map(str, arguments)], capture_output=True, text=True)
         if check:
             assert result.returncode == 0, result.stdout + result.stderr
         return result
