@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -116,6 +118,7 @@ int run(SampleFlags& flags) {
     for (; written < end; ++written)
       show("{}\n", continuation_line(texts[written], shown[written] + made[written].rest()));
   };
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
   if (!lines) show("{}", texts[0]);
   int64_t count = 0;
   const Clock::time_point begin = Clock::now();
@@ -123,14 +126,14 @@ int run(SampleFlags& flags) {
     if (lines) write_up_to(prompt / static_cast<size_t>(batch) * static_cast<size_t>(batch));
     ++count;
     const std::string text = made[prompt].add(words.decode(std::span(&token, 1)));
-    lines ? void(shown[prompt] += text) : show("{}", text);
+    lines ? void(shown[prompt] += text) : show("{}", terminal ? harmless(text) : text);
     return !made[prompt].stopped() && !signals.stop();
   });
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   if (lines) {
     write_up_to(signals.stop() ? written : texts.size());
   } else {
-    show("{}\n", made[0].rest());
+    show("{}\n", terminal ? harmless(made[0].rest()) : made[0].rest());
   }
   const FrozenBytes bytes = generator.bytes();
   const std::string said = fmt::format("\n{} tokens, {:.1f} a second; {}: weights {}, keys and values {}\n", count,

@@ -31,7 +31,16 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
-Screen::Screen(int64_t print_every) : every_(print_every), terminal_(isatty(STDOUT_FILENO) == 1) {}
+std::string harmless(std::string text) {
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '.';
+  }
+  return text;
+}
+
+Screen::Screen(int64_t print_every, const Speaker* speaker)
+    : every_(print_every), speaker_(speaker), terminal_(isatty(STDOUT_FILENO) == 1) {}
 
 Screen::~Screen() {
   if (within_line_) (void)std::fputs("\n", stdout);
@@ -94,6 +103,12 @@ void Screen::on_step(const StepLine& line) {
 
 void Screen::on_evaluation(int64_t step, double loss) {
   print_line(fmt::format("step {}  evaluation loss {:.4f}", step, loss));
+}
+std::string Screen::speak(Trainer& trainer) {
+  if (speaker_ == nullptr) return {};
+  std::string text = speaker_->speak(trainer);
+  print_line(fmt::format("step {}  says: {}", trainer.step(), terminal_ ? harmless(text) : text));
+  return text;
 }
 void Screen::on_checkpoint(const std::filesystem::path& path) { print_line("saved " + path.string()); }
 void Screen::on_message(const std::string& text) { print_line(text); }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "speaker.hpp"
 #include "tigon/train/run.hpp"
 
 namespace tigon::app {
@@ -18,6 +19,9 @@ void show(fmt::format_string<Args...> format, Args&&... args) {
   (void)std::fflush(stdout);
 }
 
+// Text that a model or a file made up: what would steer a terminal is shown as a dot.
+std::string harmless(std::string text);
+
 // "0:07", "1:02:03", "2 d 03 h".
 std::string duration(double seconds);
 
@@ -25,7 +29,8 @@ std::string duration(double seconds);
 // lines elsewhere.
 class Screen final : public RunObserver {
  public:
-  explicit Screen(int64_t print_every);
+  // `speaker`: for texts (RunOptions::sample_every); null: none.
+  explicit Screen(int64_t print_every, const Speaker* speaker = nullptr);
   // Whatever is said next, an error above all, begins a line of its own.
   ~Screen() override;
   Screen(const Screen&) = delete;
@@ -34,6 +39,7 @@ class Screen final : public RunObserver {
   void on_start(const Trainer& trainer, const Sampler& data, int64_t first_step) override;
   void on_step(const StepLine& line) override;
   void on_evaluation(int64_t step, double loss) override;
+  std::string speak(Trainer& trainer) override;
   void on_checkpoint(const std::filesystem::path& path) override;
   void on_message(const std::string& text) override;
 
@@ -45,6 +51,7 @@ class Screen final : public RunObserver {
   std::string fitting(const std::vector<std::string>& fields, int64_t step) const;
 
   int64_t steps_ = 0, every_;
+  const Speaker* speaker_;
   int64_t timed_from_ = -1;  // the step after which time is taken; the first one also warms up
   Clock::time_point begin_;
   bool terminal_, within_line_ = false;

@@ -1,5 +1,6 @@
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "commands.hpp"
 #include "config_file.hpp"
@@ -45,8 +46,13 @@ int run(const TrainFlags& flags, const std::string& config) {
     return 0;
   }
   const ModelConfig model = flags.model.model_config();
-  const TrainConfig& train = flags.model.train;
+  TrainConfig train = flags.model.train;
   RunOptions options = flags.run_options();
+  std::optional<Speaker> speaker;
+  if (options.sample_every > 0) {
+    speaker.emplace(model, options.model_folder, flags.prompt, flags.sample_tokens);
+    train.speaks = speaker->most_tokens();
+  }
   options.config = config;
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
@@ -56,7 +62,7 @@ int run(const TrainFlags& flags, const std::string& config) {
 
   const CatchSignals signals;
   const RunResult result = [&] {
-    Screen screen(flags.print_every);
+    Screen screen(flags.print_every, speaker ? &*speaker : nullptr);
     return run_training(model, train, options, screen, signals.stop(), rates);
   }();
 
@@ -127,6 +133,7 @@ void add_train(CLI::App& app, int& exit_code) {
       "      --seq 1024 --epochs 3 --checkpoints run1 --save-every 500 --output trained\n"
       "  tigon train --model llama-3.2-1b --device cuda --precision bf16-sr --seq 1024 --steps 20   # random weights "
       "and tokens\n"
+      "  tigon train --data data/austen.txt --steps 500 --lr 1e-3 --sample-every 100 --prompt \"She was\"\n"
       "  tigon train --data data/austen.txt --steps 200 --print-config > run.toml && tigon train --config run.toml "
       "--lr "
       "3e-4");

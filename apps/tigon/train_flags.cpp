@@ -160,6 +160,17 @@ void TrainFlags::add_results(CLI::App& command) {
       ->expected(0, 1)
       ->type_name("[STEP]")
       ->default_str(kNewest);  // what stands there without a value
+  CLI::Option* samples = command
+                             .add_option("--sample-every", run_.sample_every,
+                                         "Steps between texts that the model goes on with, to see it learn; 0: none")
+                             ->check(CLI::Range(int64_t{0}, kMost))
+                             ->capture_default_str();
+  command.add_option("--prompt", prompt, "How these texts begin; without it with a new line")
+      ->type_name("TEXT")
+      ->needs(samples);
+  command.add_option("--sample-tokens", sample_tokens, "Tokens of each behind the prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   command.add_option("--log", run_.log, "A line of JSON per step into this file")->type_name("FILE");
   command
       .add_option("--save-gradients", run_.save_gradients,

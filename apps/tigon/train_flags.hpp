@@ -14,7 +14,9 @@ struct TrainFlags {
   int64_t print_every = 1;
   bool ceiling = true;
   bool print_config = false;  // instead of a run
-  int64_t cap_bytes = 0;      // of the device's memory; 0: all of it
+  std::string prompt;         // for --sample-every; empty: a new line
+  int64_t sample_tokens = 64;
+  int64_t cap_bytes = 0;  // of the device's memory; 0: all of it
 
   void add_to(CLI::App& command);
   RunOptions run_options() const;

@@ -6,10 +6,8 @@
 
 #include "generate/frozen_model.hpp"
 #include "tigon/core/error.hpp"
-#include "tigon/ops/add_rmsnorm.hpp"
-#include "tigon/ops/elementary.hpp"
 #include "tigon/ops/embedding.hpp"
-#include "tigon/ops/linear.hpp"
+#include "train/next_token.hpp"
 #include "train/weights_io.hpp"
 
 namespace tigon {
@@ -58,7 +56,6 @@ struct Generator::Impl {
                               bool as_before);
   OwnedTensor forward(const Context& ctx, const Block& block, const std::vector<int32_t>& ids,
                       std::span<const int64_t> last);
-  OwnedTensor head(const Context& ctx, Stream stream, int64_t seq, std::span<const int64_t> last);
   void check_ids(std::span<const int32_t> ids) const;
 
   int64_t batch, context;
@@ -208,43 +205,9 @@ OwnedTensor Generator::Impl::forward(const Context& ctx, const Block& block, con
                        .cache = &cache};
     stream = block.forward(run, std::move(stream), false);
   }
-  return head(ctx, std::move(stream), seq, last);
-}
-
-OwnedTensor Generator::Impl::head(const Context& ctx, Stream stream, int64_t seq, std::span<const int64_t> last) {
-  const ModelConfig& model = frozen.model();
-  const ParameterList& parameters = frozen.parameters();
-  const DType dtype = frozen.train().precision.weight;
-  const auto make = [&](const char* name, DType type, int64_t columns) {
-    return OwnedTensor(ctx, name, type, {batch, columns}, MemoryClass::activations);
-  };
-  // The rows of the last tokens.
-  OwnedTensor mid = make("last.mid", dtype, model.hidden), out = make("last.out", dtype, model.hidden);
-  for (int64_t b = 0; b < batch; ++b) {
-    const int64_t row = b * seq + last[static_cast<size_t>(b)];
-    const auto copy = [&](const OwnedTensor& from, const OwnedTensor& to) {
-      ops::unary(ctx, {.x = from.view.slice(0, row, row + 1), .y = to.view.slice(0, b, b + 1)});
-    };
-    copy(stream.mid, mid);
-    copy(stream.out, out);
-  }
-  stream = {};
-  const OwnedTensor normed = make("last.normed", dtype, model.hidden), rstd = make("last.rstd", DType::f32, 1);
-  const WeightLease end = frozen.weights().acquire(ctx, parameters.end_part(), -1);
-  ops::add_rmsnorm_forward(ctx, {.x = out,
-                                 .residual = mid,
-                                 .weight = end[parameters.final_norm],
-                                 .residual_out = mid,
-                                 .y = normed,
-                                 .rstd = rstd.view.reshape({batch}),
-                                 .eps = model.norm_eps,
-                                 .offset = model.norm_offset,
-                                 .casting = model.norm_casting});
-  const bool own_head = parameters.head_part() == parameters.end_part();
-  const WeightLease lease = own_head ? end.again() : frozen.weights().acquire(ctx, parameters.head_part(), -1);
-  OwnedTensor result = make("logits", dtype, model.vocab);
-  ops::linear_forward(ctx, {.x = normed, .weight = lease[parameters.head], .y = result});
-  return result;
+  std::vector<int64_t> rows;
+  for (int64_t b = 0; b < batch; ++b) rows.push_back(b * seq + last[static_cast<size_t>(b)]);
+  return next_token_logits(ctx, model, parameters, frozen.weights(), std::move(stream), rows);
 }
 
 }  // namespace tigon

@@ -93,6 +93,11 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
     plan.disk_step = {.read = disk.traffic().read + more * (second.read - first.read),
                       .written = disk.traffic().written + more * (second.written - first.written)};
     if (train.evaluates) step.evaluate(in(Phase::evaluation), residency.weights(), residency.vocabulary(), buffers);
+    if (train.speaks > 0) {
+      const TrainConfig one = speaking(train);
+      const StepBuffers text = text_buffers(in(Phase::speech), one);
+      (void)Step(model, parameters, one).next_token(in(Phase::speech), residency.weights(), text, 0);
+    }
   }
   for (Sequence* stays : {&plan.residents, &plan.pinned, &plan.host}) stays->plan = Plan::pack(stays->ledger);
   for (Sequence& sequence : plan.phases) sequence.plan = Plan::pack(sequence.ledger);

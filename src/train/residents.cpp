@@ -13,6 +13,12 @@ Home home_of(const StateSpec& state, const Homes& homes) {
   return state.span > 1 && homes.states == Home::nvme ? Home::host : homes.states;
 }
 
+StepBuffers text_buffers(const Context& ctx, const TrainConfig& train) {
+  StepBuffers text;
+  text.ids = OwnedTensor(ctx, "text", DType::i32, {1, train.seq}, MemoryClass::other);
+  return text;
+}
+
 Residents::Residents(const Spaces& spaces, const ParameterList& list, const ModelConfig& model,
                      const TrainConfig& train)
     : gradients(list, train.precision.grad), disk(spaces.disk) {

@@ -38,6 +38,9 @@ struct StepBuffers {
   static Tensor row(const OwnedTensor& t, int64_t i) { return t.view.slice(0, i, i + 1).reshape({t.view.sizes[1]}); }
 };
 
+// For a text that is continued: its tokens alone, filled up to train.seq.
+StepBuffers text_buffers(const Context& ctx, const TrainConfig& train);
+
 // Where memory comes from, by what it is near to. On the host, what copies reach at full speed is pinned.
 struct Spaces {
   Context device;

@@ -113,15 +113,18 @@ class Run {
       }
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0 && step < last;
       const bool evaluates = eval_ && options_.eval_every > 0 && step % options_.eval_every == 0 && step < last;
-      if (!saves && !evaluates) continue;
+      const bool speaks = options_.sample_every > 0 && step % options_.sample_every == 0 && step < last;
+      if (!saves && !evaluates && !speaks) continue;
       drain(log);
       if (evaluates) saving_first(log, [&] { evaluate(log); });
+      if (speaks) saving_first(log, [&] { speak(log); });
       if (saves) try_save();  // last: what happened before a checkpoint is in the log, whenever the run is killed
       lap_ = Clock::now();    // what happened in between is not the next step's time
     }
     write_recording(log);
     result_.stopped = stop_ && trainer_.step() < last;
     if (eval_ && !result_.stopped) saving_first(log, [&] { evaluate(log); });  // whoever stops a run waits for it
+    if (options_.sample_every > 0 && !result_.stopped) saving_first(log, [&] { speak(log); });
     write_results();
     result_.steps = trainer_.step();
     result_.all_steps = last;
@@ -449,6 +452,13 @@ class Run {
     observer_.on_evaluation(trainer_.step(), result_.eval_loss);
   }
 
+  void speak(StepLog& log) {
+    Json json;
+    json.set("step", trainer_.step());
+    json.set("sample", observer_.speak(trainer_));
+    write_line(log, json);
+  }
+
   void write_end(StepLog& log) {
     Json json;
     json.set("end", true);
@@ -515,6 +525,7 @@ void check_run_options(const RunOptions& options) {
   check_range("epochs", options.epochs, 0, 1e6);
   check_range("evaluation's fraction", options.eval_fraction, 0, 0.9);
   count("steps between evaluations", options.eval_every, 0);
+  count("steps between texts", options.sample_every, 0);
   count("batches per evaluation", options.eval_batches, 1);
   count("steps between checkpoints", options.save_every, 0);
   count("checkpoints to keep", options.keep, 1);

@@ -1,11 +1,20 @@
 #include "train/step.hpp"
 
+#include <array>
+
 #include "tigon/core/scope.hpp"
 #include "tigon/ops/add_rmsnorm.hpp"
 #include "tigon/ops/elementary.hpp"
 #include "tigon/ops/embedding.hpp"
+#include "train/next_token.hpp"
 
 namespace tigon {
+
+TrainConfig speaking(TrainConfig train) {
+  train.seq = train.speaks;
+  train.batch = train.accumulate = 1;
+  return train;
+}
 
 Step::Step(const ModelConfig& model, const ParameterList& parameters, const TrainConfig& train)
     : model_(model),
@@ -252,9 +261,8 @@ OwnedTensor Step::loss_and_grad(const Context& ctx, const WeightLease& end, cons
   return dnormed;
 }
 
-void Step::evaluate(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
-                    const StepBuffers& buffers) const {
-  const Scope scope(ctx, "evaluation");
+Stream Step::forward_alone(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
+                           const StepBuffers& buffers) const {
   // Two frames suffice: a block reads what the one below left, and nothing older.
   std::array<BlockValues, 2> values;
   values[0][Slot::x] =
@@ -268,10 +276,23 @@ void Step::evaluate(const Context& ctx, WeightSource& weights, StreamedVocabular
     stream =
         block_.forward(run_of(ctx, layer, weight, values[static_cast<size_t>(layer % 2)]), std::move(stream), false);
   }
+  return stream;
+}
+
+void Step::evaluate(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
+                    const StepBuffers& buffers) const {
+  const Scope scope(ctx, "evaluation");
+  Stream stream = forward_alone(ctx, weights, vocabulary, buffers);
   const WeightLease end = weights.acquire(ctx, parameters_.end_part());
   const WeightLease head =
       parameters_.head_part() == parameters_.end_part() ? end.again() : weights.acquire(ctx, parameters_.head_part());
   (void)loss_and_grad(ctx, end, head, vocabulary, nullptr, buffers, 0, std::move(stream), {});
+}
+
+OwnedTensor Step::next_token(const Context& ctx, WeightSource& weights, const StepBuffers& text, int64_t place) const {
+  const Scope scope(ctx, "next token");
+  return next_token_logits(ctx, model_, parameters_, weights, forward_alone(ctx, weights, nullptr, text),
+                           std::array{place});
 }
 
 }  // namespace tigon

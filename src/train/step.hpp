@@ -8,6 +8,9 @@
 
 namespace tigon {
 
+// What a Step is made with that continues a text.
+TrainConfig speaking(TrainConfig train);
+
 // Forward and backward of a model, as a sequence of op calls. It owns no memory, knows no device, and cannot tell where
 // weights come from or gradients go: with a Context in measure mode it is its own planner.
 class Step {
@@ -21,8 +24,13 @@ class Step {
   // The loss alone, of micro-batch 0.
   void evaluate(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
                 const StepBuffers& buffers) const;
+  // How well each token would follow that at `place` of a text, [1, vocab]. Of a Step with speaking(train).
+  OwnedTensor next_token(const Context& ctx, WeightSource& weights, const StepBuffers& text, int64_t place) const;
 
  private:
+  // All blocks of micro-batch 0, with nothing kept.
+  Stream forward_alone(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
+                       const StepBuffers& buffers) const;
   BlockRun run_of(const Context& ctx, int64_t layer, const BlockTensors& weight, BlockValues& values) const {
     return {.ctx = ctx, .shape = block_.shape(), .layer = layer, .weight = weight, .values = values};
   }

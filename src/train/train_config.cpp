@@ -173,6 +173,12 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                                               .got = std::to_string(train.memory.update_piece)});
   }
   const int64_t longest = model.longest_sequence();
+  check_range("text that is continued", static_cast<double>(train.speaks), 0, static_cast<double>(longest));
+  if (train.speaks > 0 && train.streams_vocabulary()) {
+    throw Error(ErrorCode::unsupported, {.where = "--sample-every",
+                                         .what = "it needs the head as a whole, which --lean-loss has in panels alone",
+                                         .fix = "Add --save-every, and let a checkpoint speak with tigon sample."});
+  }
   if (train.seq > longest) {
     throw Error(ErrorCode::unsupported,
                 {.where = "seq",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -75,10 +76,12 @@ struct Trainer::Impl {
             parameters, model, train),
         residency(model, parameters, train, residents),
         step(model, parameters, train),
+        speech_config(speaking(train)),
         loss_scale(train.precision.loss_scale),
         config_text(train.lora.any() ? lora_to_json(train.lora, {})
                                      : model_config_to_json(model, train.precision.weight)) {
     if (train.device.kind != DeviceKind::cpu) pinned.emplace(train.device, pinned_memory.data(), plan.pinned_bytes());
+    if (train.speaks > 0) speech.emplace(model, parameters, speech_config);
     std::byte* region = memory.data() + plan.resident_bytes();
     for (const Sequence& sequence : plan.phases) {
       phases.emplace_back(sequence.plan, region, plan.transient_bytes(), memory.on_host());
@@ -152,6 +155,8 @@ struct Trainer::Impl {
   Residents residents;
   Residency residency;
   Step step;
+  TrainConfig speech_config;
+  std::optional<Step> speech;                            // continues a text
   bool warm = false;                                     // a step has run, so that libraries have made their choices
   std::array<std::unique_ptr<DeviceGraph>, 2> recorded;  // forward and backward of a micro-batch
   LossScale loss_scale;
@@ -532,6 +537,41 @@ double Trainer::evaluate(const TokenBatch& batch) {
   float loss = 0;
   copy_from(ctx, &loss, b.loss(0));
   return static_cast<double>(loss);
+}
+
+std::vector<float> Trainer::next_token(std::span<const int32_t> text) {
+  Impl& t = *impl_;
+  constexpr const char* kWhere = "Trainer::next_token";
+  const bool known = std::all_of(text.begin(), text.end(), [&](int32_t id) { return id >= 0 && id < t.model.vocab; });
+  if (text.empty() || static_cast<int64_t>(text.size()) > t.train.speaks || !known) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = kWhere,
+                 .what = known ? "the text is too long, or empty" : "a token is not in the model's vocabulary",
+                 .expected = known ? fmt::format("1 to {} tokens (TrainConfig::speaks)", t.train.speaks)
+                                   : fmt::format("0 to {}", t.model.vocab - 1),
+                 .got = known ? std::to_string(text.size()) : ""});
+  }
+  t.check_ready(kWhere);
+  t.check_idle(kWhere);
+  t.unfinished = true;
+  const Context ctx = t.context(Phase::speech);
+  std::vector<std::byte> bytes;
+  std::vector<float> logits(static_cast<size_t>(t.model.vocab));
+  {
+    // Filled up behind its end, where nobody before sees it.
+    std::vector<int32_t> row(text.begin(), text.end());
+    row.resize(static_cast<size_t>(t.train.speaks), text.back());
+    const StepBuffers buffers = text_buffers(ctx, t.speech_config);
+    copy_to(ctx, buffers.ids, row.data());
+    const auto last = static_cast<int64_t>(text.size()) - 1;
+    const OwnedTensor scores = t.speech->next_token(ctx, t.residency.weights(), buffers, last);
+    bytes.resize(static_cast<size_t>(scores.view.bytes()));
+    copy_from(ctx, bytes.data(), scores);
+    widen(scores.view.dtype, bytes, logits);
+  }
+  t.memory_of(Phase::speech).restart();
+  t.unfinished = false;
+  return logits;
 }
 
 std::map<std::string, uint64_t> Trainer::Impl::write_model(const fs::path& folder) const {

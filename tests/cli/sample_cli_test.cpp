@@ -86,6 +86,20 @@ TEST(SampleCli, SaysWhatIsWrong) {
   expect(tigon("sample --prompt e --model " + (folder / "cut")), 2, {"model.safetensors"});
 }
 
+TEST(SampleCli, TrainingShowsWhatItHasLearnt) {
+  const Folder folder;
+  std::ofstream(folder / "letters") << std::string(4096, 'e');
+  const std::string run =
+      "train --model llama-bytes-1m --batch 1 --seq 32 --steps 12 --lr 3e-3 --no-gemm-ceiling --data " +
+      (folder / "letters") + " ";
+  const std::string flags = "--sample-every 6 --prompt eeee --sample-tokens 5 --log " + (folder / "log");
+  expect(tigon(run + flags), 0, {"step 6  says: eeee", "step 12  says: eeeeeeeee\n"});
+  EXPECT_NE(bytes_of(folder / "log").find(R"({"step":12,"sample":"eeeeeeeee"})"), std::string::npos);
+  expect(tigon(run + "--prompt e"), 2, {"--prompt requires --sample-every"});
+  expect(tigon(run + "--sample-every 6 --offload all --lean-loss"), 1, {"the head as a whole", "tigon sample"});
+  expect(tigon(run + "--sample-every 6 --prompt " + std::string(3000, 'e')), 2, {"--prompt", "no room", "3000"});
+}
+
 TEST(EvalCli, ForetellsAText) {
   const Folder folder;
   std::ofstream(folder / "letters") << std::string(1000, 'e');

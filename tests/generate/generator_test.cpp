@@ -69,6 +69,7 @@ class GeneratorCase : public testing::TestWithParam<Case> {
     train.batch = 1;
     train.seq = kTokens - 1;
     train.evaluates = true;
+    train.speaks = kTokens;
     trainer_ = std::make_unique<Trainer>(GetParam().model, train);
     trainer_->initialize();
     trainer_->save_weights(folder_ / "model");
@@ -104,6 +105,20 @@ TEST_P(GeneratorCase, ForetellsAsTrainingDoes) {
           << "token " << i << " of a prompt of " << prompt;
       if (i + 1 < text.size()) logits = generator.add(std::array{text[i]});
     }
+  }
+}
+
+// And what would follow is what the trainer says itself, which reads the whole text each time.
+TEST_P(GeneratorCase, GoesOnAsTheTrainerDoes) {
+  const std::vector<int32_t> text = tokens(kTokens, GetParam().model.vocab);
+  Generator generator(GetParam().model, options(), 1, kTokens);
+  generator.load_weights(folder_ / "model");
+  auto logits = generator.read({{text[0]}});
+  for (size_t i = 1;; ++i) {
+    const std::vector<float> expected = trainer_->next_token(std::span(text).first(i));
+    for (size_t t = 0; t < expected.size(); ++t) ASSERT_NEAR(logits[t], expected[t], GetParam().tolerance) << i;
+    if (i == text.size()) break;
+    logits = generator.add(std::array{text[i]});
   }
 }
 

@@ -229,6 +229,33 @@ TEST(Trainer, EvaluationIsTheTrainingLossWithoutChange) {
   }
 }
 
+TEST(Trainer, SpeakingChangesNothing) {
+  TrainConfig train = small_run();
+  train.speaks = 5;
+  Trainer trainer(small_model(), train), other(small_model(), small_run());
+  trainer.initialize();
+  other.initialize();
+  const std::vector<int32_t> text = {3, 1, 4, 1, 5};
+  for (int64_t step = 0; step < 2; ++step) {
+    const std::vector<float> first = trainer.next_token(text);
+    EXPECT_EQ(trainer.next_token(text), first);
+    EXPECT_NE(trainer.next_token(std::span(text).first(4)), first);
+    EXPECT_EQ(one_step(trainer, step).loss, one_step(other, step).loss);
+    EXPECT_EQ(state_of(trainer), state_of(other));
+  }
+  EXPECT_EQ(trainer.used_bytes(), trainer.plan().total_bytes());
+  const auto refuse = [](Trainer& whom, std::vector<int32_t> tokens, const char* said) {
+    expect_error([&] { (void)whom.next_token(tokens); }, ErrorCode::invalid_argument, said);
+  };
+  refuse(trainer, {}, "too long, or empty; expected 1 to 5 tokens");
+  refuse(trainer, {1, 2, 3, 4, 5, 6}, "got 6");
+  refuse(trainer, {61}, "not in the model's vocabulary; expected 0 to 60");
+  refuse(trainer, {-1}, "not in the model's vocabulary");
+  refuse(other, {1}, "expected 1 to 0 tokens");
+  train.speaks = 65;
+  EXPECT_THROW(Trainer(small_model(), train), Error);
+}
+
 TEST(Trainer, ABatchWithoutLabelsChangesNothingButTheDecay) {
   TrainConfig train = small_run();
   train.optimizer.weight_decay = 0;

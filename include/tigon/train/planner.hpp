@@ -15,8 +15,9 @@ enum class Phase {
   further,     // the micro-batches after the first, which add to its gradients
   update,      // after the last of them
   evaluation,  // where the run evaluates
+  speech,      // where it continues a text
 };
-inline constexpr size_t kPhaseCount = 4;
+inline constexpr size_t kPhaseCount = 5;
 
 // A sequence of births and deaths that repeats, and its packing.
 struct Sequence {

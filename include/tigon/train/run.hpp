@@ -20,6 +20,8 @@ struct RunOptions {
   double epochs = 0;       // above 0: the run takes the data so often, instead of TrainConfig's steps
   int64_t eval_every = 0;  // steps; 0: at the end alone
   int64_t eval_batches = 8;
+  int64_t sample_every =
+      0;  // steps between texts (RunObserver::speak), and at the end; 0: none. With TrainConfig::speaks
   int64_t ignored_token = -1;
   bool shuffle = true;
   std::filesystem::path checkpoints{};  // a folder for them; empty: none
@@ -70,6 +72,8 @@ class RunObserver {
   virtual void on_start(const Trainer&, const Sampler& /*data*/, int64_t /*first_step*/) {}
   virtual void on_step(const StepLine&) {}
   virtual void on_evaluation(int64_t /*step*/, double /*loss*/) {}
+  // The turn of a text, by trainer.next_token; returns it, for the log. Called where RunOptions::sample_every says.
+  virtual std::string speak(Trainer&) { return {}; }
   virtual void on_checkpoint(const std::filesystem::path&) {}
   virtual void on_message(const std::string&) {}
 };

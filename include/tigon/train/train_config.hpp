@@ -75,6 +75,8 @@ struct TrainConfig {
   uint64_t seed = 1;
   int64_t ignore_index = -100;
   bool evaluates = false;  // whether memory for evaluation belongs to the plan
+  // The longest text, in tokens, that Trainer::next_token continues; its memory belongs to the plan. 0: none.
+  int64_t speaks = 0;
   bool deterministic = true;
   LoraConfig lora{};  // adapters beside a frozen model; else all of it is trained
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,9 @@ class Trainer {
   int64_t most_pending() const noexcept;
   // Sum of the losses of one micro-batch, with no gradient.
   double evaluate(const TokenBatch& batch);
+  // How well each token of the vocabulary would follow `text`, which is read anew each time: for a look at what was
+  // learnt. At most config().speaks tokens.
+  std::vector<float> next_token(std::span<const int32_t> text);
 
   // Steps submitted so far, skipped ones included.
   int64_t step() const noexcept;
