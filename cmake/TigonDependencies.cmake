@@ -28,6 +28,15 @@ find_path(TIGON_TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
 add_library(tigon_tomlplusplus INTERFACE)
 target_include_directories(tigon_tomlplusplus SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_TOMLPLUSPLUS_INCLUDE}>)
 
+foreach(library pcre2 utf8proc)
+  string(TOUPPER ${library} upper)
+  find_path(TIGON_${upper}_INCLUDE ${library}.h REQUIRED)
+  find_library(TIGON_${upper}_LIBRARY NAMES ${library}-8 ${library} REQUIRED)
+  add_library(tigon_${library} INTERFACE)
+  target_include_directories(tigon_${library} SYSTEM INTERFACE $<BUILD_INTERFACE:${TIGON_${upper}_INCLUDE}>)
+  target_link_libraries(tigon_${library} INTERFACE ${TIGON_${upper}_LIBRARY})
+endforeach()
+
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
 

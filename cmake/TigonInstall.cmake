@@ -6,7 +6,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tigon)
 install(DIRECTORY include/tigon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # Apart, because a project in C alone can find no more than the first.
 install(TARGETS tigon_capi EXPORT tigon_c_targets)
-install(TARGETS tigon_cpp tigon_hwy tigon_dnnl tigon_nlohmann_json tigon_tomlplusplus EXPORT tigon_targets)
+install(TARGETS tigon_cpp tigon_hwy tigon_dnnl tigon_nlohmann_json tigon_tomlplusplus tigon_pcre2 tigon_utf8proc
+        EXPORT tigon_targets)
 if(TIGON_WITH_URING)
   install(TARGETS tigon_uring EXPORT tigon_targets)
 endif()

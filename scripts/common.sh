@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What a build needs, by Debian 12 / Ubuntu 24.04 package name.
 build_packages=(g++ cmake ninja-build libdnnl-dev libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev liburing-dev zlib1g-dev
-  libjs-chart.js)
+  libjs-chart.js libpcre2-dev libutf8proc-dev)
 test_packages=(libgtest-dev)
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }

@@ -1,0 +1,97 @@
+#include <string>
+
+#include "text/tokenizer_parts.hpp"
+#include "text/utf8.hpp"
+#include "text/word_cache.hpp"
+#include "tigon/core/error.hpp"
+#include "tigon/text/tokenizer.hpp"
+
+namespace tigon {
+
+struct TextEncoder::State {
+  explicit State(std::shared_ptr<const TokenizerParts> all) : parts(std::move(all)) {}
+
+  void encode_text(std::string_view text, bool first, std::vector<int32_t>& ids);
+  void encode_piece(std::string_view piece, std::vector<int32_t>& ids);
+  void encode_word(std::string_view word, std::vector<int32_t>& ids);
+
+  std::shared_ptr<const TokenizerParts> parts;
+  WordCache words;
+  RegexScratch regex;
+  Bpe::Scratch scratch;
+};
+
+TextEncoder::TextEncoder(const Tokenizer& tokenizer) : state_(std::make_unique<State>(tokenizer.parts_)) {}
+TextEncoder::~TextEncoder() = default;
+TextEncoder::TextEncoder(TextEncoder&&) noexcept = default;
+TextEncoder& TextEncoder::operator=(TextEncoder&&) noexcept = default;
+
+void TextEncoder::encode(std::string_view text, std::vector<int32_t>& ids, bool special) {
+  constexpr size_t kMost = size_t{1} << 31;
+  if (text.size() >= kMost) {
+    throw Error(ErrorCode::unsupported, {.where = "tokenizer",
+                                         .what = "the text is too long",
+                                         .expected = "less than 2 GiB",
+                                         .got = std::to_string(text.size()) + " bytes",
+                                         .fix = "Cut it into several."});
+  }
+  std::string repaired;
+  if (valid_utf8(text) != text.size()) text = repaired = repaired_utf8(text);
+  const TokenizerParts& parts = *state_->parts;
+  if (special) ids.insert(ids.end(), parts.post_processor.before.begin(), parts.post_processor.before.end());
+  std::vector<Section> sections;
+  parts.added.find(text, false, sections);
+  for (const Section& section : sections) {
+    if (section.id >= 0) {
+      ids.push_back(section.id);
+    } else {
+      state_->encode_text(text.substr(section.begin, section.end - section.begin), section.begin == 0, ids);
+    }
+  }
+  if (special) ids.insert(ids.end(), parts.post_processor.after.begin(), parts.post_processor.after.end());
+}
+
+void TextEncoder::State::encode_text(std::string_view text, bool first, std::vector<int32_t>& ids) {
+  std::string normalized;
+  if (!parts->normalizer.empty()) text = normalized = parts->normalizer.apply(text);
+  std::vector<Section> sections;
+  parts->added.find(text, true, sections);
+  for (const Section& section : sections) {
+    if (section.id >= 0) {
+      ids.push_back(section.id);
+      continue;
+    }
+    Pieces pieces;
+    pieces.text = text.substr(section.begin, section.end - section.begin);
+    pieces.first = first && section.begin == 0;
+    pieces.ranges = {{0, pieces.text.size()}};
+    parts->pre_tokenizer.apply(pieces, regex);
+    for (const Pieces::Range& range : pieces.ranges) encode_piece(pieces.piece(range), ids);
+  }
+}
+
+void TextEncoder::State::encode_piece(std::string_view piece, std::vector<int32_t>& ids) {
+  while (!piece.empty()) {
+    const size_t end = parts->model.word_end(piece);
+    encode_word(piece.substr(0, end), ids);
+    piece.remove_prefix(end);
+  }
+}
+
+void TextEncoder::State::encode_word(std::string_view word, std::vector<int32_t>& ids) {
+  if (!WordCache::fits(word)) {
+    parts->model.encode(word, scratch, ids);
+    return;
+  }
+  const WordCache::Key key(word);
+  const std::span<const int32_t> known = words.find(key);
+  if (!known.empty()) {
+    ids.insert(ids.end(), known.begin(), known.end());
+    return;
+  }
+  const size_t begin = ids.size();
+  parts->model.encode(word, scratch, ids);
+  words.put(key, std::span(ids).subspan(begin));
+}
+
+}  // namespace tigon

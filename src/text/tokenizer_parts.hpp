@@ -1,0 +1,26 @@
+#pragma once
+
+#include "text/added_tokens.hpp"
+#include "text/bpe.hpp"
+#include "text/decoder.hpp"
+#include "text/normalizer.hpp"
+#include "text/post_processor.hpp"
+#include "text/pre_tokenizer.hpp"
+
+namespace tigon {
+
+// A tokenizer.json, read. In the order of the way from text to ids.
+struct TokenizerParts {
+  explicit TokenizerParts(const Field& file);
+
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  Bpe model;
+  AddedTokens added;
+  PostProcessor post_processor;
+  Decoder decoder;
+
+  const std::string* id_to_token(int32_t id) const;
+};
+
+}  // namespace tigon
