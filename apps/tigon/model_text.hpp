@@ -1,22 +1,39 @@
 #pragma once
 
-#include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tigon/model/model_config.hpp"
+#include "tigon/text/tokenizer.hpp"
 
 namespace tigon::app {
 
-// Between text and a model's tokens: a token per byte, where the vocabulary is 256.
+// Between text and a model's tokens: by the tokenizer.json of its folder, or, where there is none and the vocabulary is
+// 256, byte by byte.
 class ModelText {
  public:
-  explicit ModelText(const ModelConfig& model);
+  ModelText(const ModelConfig& model, const std::filesystem::path& folder);
 
   std::vector<int32_t> encode(std::string_view text) const;
-  std::string decode(std::span<const int32_t> tokens) const;
+  std::string decode(std::span<const int32_t> tokens) const;  // special tokens left out
+
+  // What comes behind a prompt, token by token.
+  class Behind {
+   public:
+    Behind(const ModelText& text, std::span<const int32_t> prompt);
+    std::string push(int32_t token);
+    std::string finish();  // of a character that did not become whole
+
+   private:
+    std::optional<StreamDecoder> decoder_;  // else bytes
+  };
+
+ private:
+  std::optional<Tokenizer> tokenizer_;  // else bytes
 };
 
 }  // namespace tigon::app

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 
 #include "commands.hpp"
 #include "frozen_flags.hpp"
@@ -56,12 +57,21 @@ int64_t room(const SampleFlags& flags, const ModelConfig& model, int64_t longest
   return std::clamp<int64_t>(model.longest_sequence() - longest, 1, kUsual);
 }
 
-// One text: as much of it as is certain not to be the beginning of a stop.
-class Text {
+// What follows a prompt: as much of it as is certain not to be the beginning of a stop.
+class Answer {
  public:
-  explicit Text(const std::vector<std::string>& stops) : stops_(stops) {}
+  Answer(const ModelText& words, std::span<const int32_t> prompt, const std::vector<std::string>& stops)
+      : decoder_(words, prompt), stops_(stops) {}
 
   // What can be shown now; nothing follows after a stop.
+  std::string push(int32_t token) { return add(decoder_.push(token)); }
+  std::string finish() {
+    std::string text = stopped_ ? "" : add(decoder_.finish());
+    return stopped_ ? text : text + std::exchange(held_, "");
+  }
+  bool stopped() const { return stopped_; }
+
+ private:
   std::string add(const std::string& more) {
     held_ += more;
     size_t end = held_.size(), kept = held_.size();
@@ -78,10 +88,8 @@ class Text {
     held_.erase(0, kept);
     return text;
   }
-  std::string rest() { return stopped_ ? "" : std::exchange(held_, ""); }
-  bool stopped() const { return stopped_; }
 
- private:
+  ModelText::Behind decoder_;
   const std::vector<std::string>& stops_;
   std::string held_;
   bool stopped_ = false;
@@ -89,7 +97,7 @@ class Text {
 
 int run(SampleFlags& flags) {
   const ModelConfig model = flags.frozen.model_config();
-  const ModelText words(model);
+  const ModelText words(model, flags.frozen.model);
   const std::vector<std::string> texts = prompt_texts(flags);
   std::vector<std::vector<int32_t>> prompts;
   size_t longest = 0;
@@ -110,13 +118,14 @@ int run(SampleFlags& flags) {
 
   const CatchSignals signals;
   const bool lines = !flags.prompts.empty();
-  std::vector<Text> made(texts.size(), Text(flags.stops));
+  std::vector<Answer> answers;
+  for (const auto& prompt : prompts) answers.emplace_back(words, prompt, flags.stops);
   std::vector<std::string> shown(texts.size());
   size_t written = 0;
   // The results of a file, in its order, as soon as all before them are there.
   const auto write_up_to = [&](size_t end) {
     for (; written < end; ++written)
-      show("{}\n", continuation_line(texts[written], shown[written] + made[written].rest()));
+      show("{}\n", continuation_line(texts[written], shown[written] + answers[written].finish()));
   };
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   if (!lines) show("{}", texts[0]);
@@ -125,15 +134,16 @@ int run(SampleFlags& flags) {
   continue_prompts(generator, prompts, flags.options, [&](size_t prompt, int32_t token) {
     if (lines) write_up_to(prompt / static_cast<size_t>(batch) * static_cast<size_t>(batch));
     ++count;
-    const std::string text = made[prompt].add(words.decode(std::span(&token, 1)));
+    const std::string text = answers[prompt].push(token);
     lines ? void(shown[prompt] += text) : show("{}", terminal ? harmless(text) : text);
-    return !made[prompt].stopped() && !signals.stop();
+    return !answers[prompt].stopped() && !signals.stop();
   });
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   if (lines) {
     write_up_to(signals.stop() ? written : texts.size());
   } else {
-    show("{}\n", terminal ? harmless(made[0].rest()) : made[0].rest());
+    const std::string rest = answers[0].finish();
+    show("{}\n", terminal ? harmless(rest) : rest);
   }
   const FrozenBytes bytes = generator.bytes();
   const std::string said = fmt::format("\n{} tokens, {:.1f} a second; {}: weights {}, keys and values {}\n", count,

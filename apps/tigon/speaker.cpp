@@ -9,7 +9,7 @@ namespace tigon::app {
 
 Speaker::Speaker(const ModelConfig& model, const std::filesystem::path& folder, const std::string& prompt,
                  int64_t tokens)
-    : words_(model), prompt_(words_.encode(prompt.empty() ? "\n" : prompt)) {
+    : words_(model, folder), prompt_(words_.encode(prompt.empty() ? "\n" : prompt)) {
   const int64_t room = model.longest_sequence() - static_cast<int64_t>(prompt_.size());
   if (prompt_.empty() || room < 1) {
     throw Error(ErrorCode::invalid_argument,

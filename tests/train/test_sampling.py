@@ -1,15 +1,19 @@
 """What a model says and how well it foretells, against Transformers."""
 
 import copy
+import json
 import math
 import re
 import subprocess
+from pathlib import Path
 
 import families
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+AUSTEN = Path(__file__).resolve().parents[2] / "data" / "austen.txt"
 PROMPT = "It is a truth universally"
 
 
@@ -24,15 +28,18 @@ def speaking(name, folder, dtype=torch.float32):
         del families.CONFIGS["speaking"]
 
 
-def greedy(model, prompt, tokens):
-    ids = torch.tensor([list(prompt.encode())])
+def go_on(model, ids, tokens):
+    """The prompt's ids with those that generate puts behind them."""
+    ids = torch.tensor([ids])
     config = GenerationConfig(
         max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0, bos_token_id=None
     )
     with torch.no_grad():
-        return bytes(
-            model.generate(ids, generation_config=config, attention_mask=torch.ones_like(ids))[0, ids.shape[1] :]
-        )
+        return model.generate(ids, generation_config=config, attention_mask=torch.ones_like(ids))[0].tolist()
+
+
+def greedy(model, prompt, tokens):
+    return bytes(go_on(model, list(prompt.encode()), tokens)[len(prompt) :])
 
 
 def sample_bytes(program, *arguments):
@@ -91,3 +98,62 @@ def test_perplexity_is_that_of_the_loss(tigon, tmp_path):
     assert float(loss) == pytest.approx(mean, abs=6e-5)
     assert float(perplexity) == pytest.approx(math.exp(mean), rel=1e-3)
     assert f"{len(text) - 1} tokens" in said
+
+
+def byte_level():
+    """As Llama 3's: bytes as characters, and a token that each text begins with."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train([str(AUSTEN)], trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return tokenizer
+
+
+def with_spaces_as_marks():
+    """As Llama 2's: spaces are a character of their own, and what is not in the vocabulary falls back to bytes."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    special = ["<unk>", "<s>", "</s>", *[f"<0x{byte:02X}>" for byte in range(256)]]
+    tokenizer.train_from_iterator(
+        AUSTEN.read_text()[:200000].split("\n"),
+        trainers.BpeTrainer(vocab_size=500, special_tokens=special, show_progress=False),
+    )
+    # In the published files bytes are plain tokens.
+    whole = json.loads(tokenizer.to_str())
+    whole["added_tokens"] = whole["added_tokens"][:3]
+    tokenizer = Tokenizer.from_str(json.dumps(whole))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [byte_level, with_spaces_as_marks])
+def test_text_goes_through_the_models_own_tokenizer(tigon_program, tmp_path, make):
+    tokenizer = make()
+    config = copy.deepcopy(families.CONFIGS["llama3"])
+    config.vocab_size = tokenizer.get_vocab_size() + 5  # padded, as models are
+    torch.manual_seed(3)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
+    prompts = ["It is a truth", "Señor 日本 🙂 says", " and then"]
+    (tmp_path / "prompts").write_text("\n".join(prompts))
+    said = sample_bytes(
+        tigon_program, "--model", tmp_path / "model", "--prompts", tmp_path / "prompts", "--temperature", 0, "--tokens", 30,
+        "--ignore-end",
+    ).decode()  # fmt: skip
+    for prompt, line in zip(prompts, said.splitlines(), strict=True):
+        ids = tokenizer.encode(prompt).ids
+        made = go_on(model, ids, 30)
+        whole, before = tokenizer.decode(made), tokenizer.decode(ids)
+        assert whole.startswith(before)
+        assert json.loads(line) == {"prompt": prompt, "text": whole[len(before) :]}
