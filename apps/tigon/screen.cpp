@@ -79,6 +79,10 @@ void Screen::on_step(const StepLine& line) {
                                      line.counted > 0 ? fmt::format("loss {:.4f}", r.loss) : "all labels ignored"};
   if (r.skipped) fields.push_back(fmt::format("skipped, overflow at scale {:.0f}", r.loss_scale));
   fields.push_back(fmt::format("{:.0f} tokens/s", line.tokens_per_second));
+  if (line.counted < r.tokens) {
+    const double share = static_cast<double>(line.counted) / static_cast<double>(r.tokens);
+    fields.back() += fmt::format(", {:.0f} count", share * line.tokens_per_second);
+  }
   if (const double left = seconds_left(r.step); left > 0) fields.push_back(duration(left) + " left");
   fields.push_back(human_bytes(line.planned_bytes));
   if (line.shows_waits) {

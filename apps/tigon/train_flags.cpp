@@ -73,6 +73,11 @@ void TrainFlags::add_data(CLI::App& command) {
       .add_option("--ignore-token", run_.ignored_token,
                   "Labels equal to this token of the vocabulary do not count (padding); negative: all count")
       ->type_name("TOKEN");
+  command
+      .add_option("--document-end", run_.document_end,
+                  "The token that ends a document: those behind it do not see those before it, and what comes next is "
+                  "not foretold from it; negative: none. On the CPU")
+      ->type_name("TOKEN");
   command.add_flag("!--sequential", run_.shuffle, "Take the data in order, without shuffling");
   CLI::Option* eval_data =
       command.add_option("--eval-data", run_.eval_data, "Evaluate on this file")->type_name("FILE")->check(readable);

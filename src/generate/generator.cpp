@@ -195,14 +195,14 @@ OwnedTensor Generator::Impl::forward(const Context& ctx, const Block& block, con
     const auto of_layer = static_cast<size_t>(2 * layer);
     const KeyValueCache cache{.keys = frozen.beside()[of_layer],
                               .values = frozen.beside()[of_layer + 1],
-                              .positions = positions,
                               .lengths = lengths};
     const BlockRun run{.ctx = ctx,
                        .shape = block.shape(),
                        .layer = layer,
                        .weight = weight,
                        .values = values[static_cast<size_t>(layer % 2)],
-                       .cache = &cache};
+                       .cache = &cache,
+                       .positions = positions};
     stream = block.forward(run, std::move(stream), false);
   }
   std::vector<int64_t> rows;

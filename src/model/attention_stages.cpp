@@ -97,7 +97,8 @@ void attention_forward(const BlockRun& run) {
                                    .k = heads.k,
                                    .v = heads.v,
                                    .o = heads_view(run.shape, v[Slot::attn], 0, run.shape.config.heads),
-                                   .lse = v[Slot::lse]});
+                                   .lse = v[Slot::lse],
+                                   .starts = run.starts});
 }
 
 void attention_backward(const BlockRun& run) {
@@ -113,6 +114,7 @@ void attention_backward(const BlockRun& run) {
                                     .dq = grads.q,
                                     .dk = grads.k,
                                     .dv = grads.v,
+                                    .starts = run.starts,
                                     .deterministic = run.shape.deterministic});
 }
 

@@ -54,7 +54,7 @@ void rotate(const BlockRun& run, const HeadViews& heads, bool backward) {
                        .k = k,
                        .q_out = q,
                        .k_out = k,
-                       .positions = run.cache ? run.cache->positions : Tensor{},
+                       .positions = run.positions,
                        .theta = c.rope_theta,
                        .scaling = c.rope_scaling};
   if (run.shape.fused.rope) {

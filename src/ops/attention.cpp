@@ -7,9 +7,24 @@ namespace tigon::ops {
 
 namespace {
 
+// Every document begins where it is, and the next one not before it.
+void check_starts(const Check& check, const Tensor& starts) {
+  const int64_t seq = starts.sizes[1];
+  for (int64_t row = 0; row < starts.sizes[0]; ++row) {
+    const auto* const start = starts.as<int32_t>() + row * seq;
+    for (int64_t i = 0; i < seq; ++i) {
+      const int32_t least = i > 0 ? start[i - 1] : 0;
+      if (start[i] >= least && start[i] <= i) continue;
+      check.fail(
+          "'starts' has a value that makes no sense for query " + std::to_string(i) + " of row " + std::to_string(row),
+          std::to_string(least) + " to " + std::to_string(i), std::to_string(start[i]));
+    }
+  }
+}
+
 // Shapes and types of q, k, v, which both directions share.
 template <class Args>
-void check_inputs(const Check& check, const Args& args) {
+void check_inputs(const Context& ctx, const Check& check, const Args& args) {
   check.tensor("q", args.q, {-1, -1, -1, -1}, "[batch, seq, heads, D]");
   const Tensor& q = args.q;
   check.floating("q", q);
@@ -26,6 +41,12 @@ void check_inputs(const Check& check, const Args& args) {
                std::to_string(q.sizes[2]) + " heads, " + std::to_string(args.k.sizes[2]) + " kv_heads");
   }
   check.finite("scale", args.scale);
+  check.optional("starts", args.starts, {q.sizes[0], q.sizes[1]}, "[batch, seq] of q");
+  if (!args.starts) return;
+  check.dtype_is("starts", args.starts, DType::i32);
+  check.contiguous("starts", args.starts);
+  if (!args.causal) check.fail("'starts' is given, and 'causal' is not set", "both");
+  if (!ctx.measuring() && ctx.device.kind == DeviceKind::cpu) check_starts(check, args.starts);
 }
 
 // A tensor of the shape and type of `like`.
@@ -40,7 +61,7 @@ void check_like(const Check& check, const char* name, const Tensor& t, const cha
 
 void attention_forward(const Context& ctx, const AttentionForward& args) {
   const Check check("attention_forward", ctx);
-  check_inputs(check, args);
+  check_inputs(ctx, check, args);
   check_like(check, "o", args.o, "q", args.q);
   check.writable("o", args.o);
   check.optional("lse", args.lse, {args.q.sizes[0], args.q.sizes[2], args.q.sizes[1]}, "[batch, heads, seq] of q");
@@ -58,7 +79,7 @@ void attention_forward(const Context& ctx, const AttentionForward& args) {
 
 void attention_backward(const Context& ctx, const AttentionBackward& args) {
   const Check check("attention_backward", ctx);
-  check_inputs(check, args);
+  check_inputs(ctx, check, args);
   check_like(check, "dout", args.dout, "q", args.q);
   check_like(check, "o", args.o, "q", args.q);
   check.tensor("lse", args.lse, {args.q.sizes[0], args.q.sizes[2], args.q.sizes[1]}, "[batch, heads, seq] of q");

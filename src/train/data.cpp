@@ -99,13 +99,16 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
   check_range("first token", static_cast<double>(options.first_token), 0, 0x1p62);
   check_ignore_index(options.ignore_index);
   // A negative token is nobody's and means that all labels count; one beyond the vocabulary is a slip.
-  if (options.ignored_token >= options.vocab) {
+  const auto check_token = [&](const char* where, int64_t token) {
+    if (token < options.vocab) return;
     throw Error(ErrorCode::invalid_argument,
-                {.where = "ignored token (--ignore-token)",
+                {.where = where,
                  .what = "the token is outside the model's vocabulary",
                  .expected = fmt::format("below {}, or a negative one for none", options.vocab),
-                 .got = std::to_string(options.ignored_token)});
-  }
+                 .got = std::to_string(token)});
+  };
+  check_token("ignored token (--ignore-token)", options.ignored_token);
+  check_token("end of a document (--document-end)", options.document_end);
   if (path.empty()) return;
   file_ = std::make_unique<TokenFile>(path);
   if (!options.bytes) refuse_bytes(path, file_->format(), options.vocab);
@@ -198,9 +201,13 @@ void Sampler::fill(int64_t first, int64_t count, TokenBatch& batch) {
       }
     }
     batch.ids.insert(batch.ids.end(), window.begin(), window.end() - 1);
+    int32_t start = 0;
     for (int64_t i = 1; i <= seq; ++i) {
       const int32_t token = window[static_cast<size_t>(i)];
-      const int64_t label = token == options_.ignored_token ? options_.ignore_index : token;
+      const bool ends = options_.document_end >= 0 && window[static_cast<size_t>(i - 1)] == options_.document_end;
+      const int64_t label = ends || token == options_.ignored_token ? options_.ignore_index : token;
+      if (options_.document_end >= 0) batch.starts.push_back(start);
+      if (ends) start = static_cast<int32_t>(i);
       batch.labels.push_back(static_cast<int32_t>(label));
       batch.counted += label == options_.ignore_index ? 0 : 1;
     }

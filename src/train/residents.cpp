@@ -86,8 +86,13 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   const int64_t parts = train.memory.update_early ? static_cast<int64_t>(list.parts.size()) : 0;
   const int sets = train.device.kind == DeviceKind::cpu ? 1 : 2;
   const auto take_buffers = [&](int64_t micros) {
-    return StepBuffers{.ids = OwnedTensor(ctx, "token ids", DType::i32, {micros, tokens}, MemoryClass::other),
-                       .labels = OwnedTensor(ctx, "labels", DType::i32, {micros, tokens}, MemoryClass::other),
+    const auto of_tokens = [&](const char* name) {
+      return OwnedTensor(ctx, name, DType::i32, {micros, tokens}, MemoryClass::other);
+    };
+    return StepBuffers{.ids = of_tokens("token ids"),
+                       .labels = of_tokens("labels"),
+                       .starts = train.documents_apart ? of_tokens("starts of documents") : OwnedTensor(),
+                       .positions = train.documents_apart ? of_tokens("positions") : OwnedTensor(),
                        .loss_grad = OwnedTensor(ctx, "loss gradient", DType::f32, {1}, MemoryClass::other),
                        .results = OwnedTensor(ctx, "results", DType::f32, {micros + 2 + parts}, MemoryClass::other),
                        .host_ids = {}};

@@ -12,8 +12,11 @@ namespace tigon {
 // What the host hands to a step and what it gets back. There are two of them on a GPU, so that one is filled while the
 // other is in use.
 struct StepBuffers {
-  OwnedTensor ids;        // [accumulate, tokens] i32
-  OwnedTensor labels;     // [accumulate, tokens] i32
+  OwnedTensor ids;     // [accumulate, tokens] i32
+  OwnedTensor labels;  // [accumulate, tokens] i32
+  // [accumulate, tokens] i32, where documents are apart: in its row each token's document begins here, and it is so
+  // far behind that.
+  OwnedTensor starts, positions;
   OwnedTensor loss_grad;  // [1] f32: loss scale over the tokens that count in the whole step
   // [accumulate + 2] f32: the loss sums, the gradient's norm, the clipping factor; with early updates then the norms of
   // the parts, [layers + 2].
@@ -27,6 +30,9 @@ struct StepBuffers {
     return std::span(host_ids).subspan(static_cast<size_t>(micro) * tokens, tokens);
   }
   Tensor micro_labels(int64_t micro) const { return row(labels, micro); }
+  // As [batch, seq].
+  Tensor micro_starts(int64_t micro, int64_t seq) const { return rows(starts, micro, seq); }
+  Tensor micro_positions(int64_t micro, int64_t seq) const { return rows(positions, micro, seq); }
   Tensor loss(int64_t micro) const { return results.view.slice(0, micro, micro + 1); }
   Tensor norm() const { return results.view.slice(0, ids.view.sizes[0], ids.view.sizes[0] + 1); }
   Tensor clip() const { return results.view.slice(0, ids.view.sizes[0] + 1, ids.view.sizes[0] + 2); }
@@ -35,6 +41,9 @@ struct StepBuffers {
   }
 
  private:
+  static Tensor rows(const OwnedTensor& t, int64_t micro, int64_t seq) {
+    return t.view.present() ? row(t, micro).reshape({t.view.sizes[1] / seq, seq}) : Tensor{};
+  }
   static Tensor row(const OwnedTensor& t, int64_t i) { return t.view.slice(0, i, i + 1).reshape({t.view.sizes[1]}); }
 };
 

@@ -40,6 +40,7 @@ Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& tr
                            .shuffle = options.shuffle && !eval,
                            .ignored_token = options.ignored_token,
                            .ignore_index = train.ignore_index,
+                           .document_end = options.document_end,
                            .bytes = options.bytes};
   // Without a file of its own, evaluation takes the end of the data.
   if (options.eval_data.empty() && options.eval_fraction > 0 && !options.data.empty()) {
@@ -90,6 +91,7 @@ class Run {
                  {"data", data_.fingerprint()},
                  {"ignored token (--ignore-token)", std::to_string(options.ignored_token)},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
+    if (train.documents_apart) settings_["end of a document (--document-end)"] = std::to_string(options.document_end);
     if (train.lora.any()) settings_["adapters (--lora)"] = lora_to_string(train.lora);
   }
 
@@ -599,6 +601,7 @@ RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOpt
     check_train_config(train, model);
     train.steps = steps_of(model, train, options);
   }
+  train.documents_apart = options.document_end >= 0;
   train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
   fs::path& folder = train.memory.disk.folder;
   if (folder.empty() && !options.checkpoints.empty()) folder = folder_beside(options.checkpoints);

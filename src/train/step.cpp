@@ -65,7 +65,7 @@ void Step::forward_backward(const Context& ctx, WeightSource& weights, StreamedV
           values[Slot::x] = inputs.lend(ctx, layer, micro);
           micro + 1 < micros ? inputs.prefetch(ctx, layer, micro + 1) : inputs.prefetch(ctx, layer + 1, 0);
         }
-        stream = block_.forward(run_of(ctx, layer, weight, values), std::move(stream));
+        stream = block_.forward(run_of(ctx, buffers, micro, layer, weight, values), std::move(stream));
         if (alone) {
           inputs.keep(ctx, layer, 0, std::move(values[Slot::x]));
         } else {
@@ -106,7 +106,7 @@ void Step::forward_backward(const Context& ctx, WeightSource& weights, StreamedV
       const int64_t next_layer = micro + 1 < micros ? layer : layer - 1, next_micro = (micro + 1) % micros;
       if (next_layer >= 0) inputs.prefetch(ctx, next_layer, next_micro);
       if (!alone && next_micro > 0) inputs.prefetch(ctx, next_layer + 1, next_micro);
-      BlockRun run = run_of(ctx, layer, weight, values);
+      BlockRun run = run_of(ctx, buffers, micro, layer, weight, values);
       run.gradients = &block_gradients;
       {
         const Scope restore(ctx, "restore");
@@ -273,8 +273,8 @@ Stream Step::forward_alone(const Context& ctx, WeightSource& weights, StreamedVo
     const int next = layer + 1 < model_.layers ? parameters_.block_part(layer + 1) : parameters_.head_part();
     const WeightLease lease = weights.acquire(ctx, parameters_.block_part(layer), next);
     const BlockTensors weight = lease.block(parameters_.blocks[static_cast<size_t>(layer)]);
-    stream =
-        block_.forward(run_of(ctx, layer, weight, values[static_cast<size_t>(layer % 2)]), std::move(stream), false);
+    const BlockRun run = run_of(ctx, buffers, 0, layer, weight, values[static_cast<size_t>(layer % 2)]);
+    stream = block_.forward(run, std::move(stream), false);
   }
   return stream;
 }

@@ -31,8 +31,15 @@ class Step {
   // All blocks of micro-batch 0, with nothing kept.
   Stream forward_alone(const Context& ctx, WeightSource& weights, StreamedVocabulary* vocabulary,
                        const StepBuffers& buffers) const;
-  BlockRun run_of(const Context& ctx, int64_t layer, const BlockTensors& weight, BlockValues& values) const {
-    return {.ctx = ctx, .shape = block_.shape(), .layer = layer, .weight = weight, .values = values};
+  BlockRun run_of(const Context& ctx, const StepBuffers& buffers, int64_t micro, int64_t layer,
+                  const BlockTensors& weight, BlockValues& values) const {
+    return {.ctx = ctx,
+            .shape = block_.shape(),
+            .layer = layer,
+            .weight = weight,
+            .values = values,
+            .positions = buffers.micro_positions(micro, train_.seq),
+            .starts = buffers.micro_starts(micro, train_.seq)};
   }
   OwnedTensor embed(const Context& ctx, const WeightLease& weights, StreamedVocabulary* vocabulary,
                     const StepBuffers& buffers, int64_t micro) const;

@@ -128,6 +128,7 @@ struct Trainer::Impl {
   void check_idle(const char* where) const;
   // All that ops would refuse in the middle of a step, and a count that would quietly scale the gradient.
   void check_batch(const char* where, const TokenBatch& batch) const;
+  void hand_in(const TokenBatch& batch, const StepBuffers& b, int64_t micro) const;
   void run_micro(const StepBuffers& b, GradientSink& sink, bool first, size_t graph);
   void run_gradients(size_t which, GradientSink& sink);
   bool gradients_finite(const StepBuffers& b) const;
@@ -281,6 +282,19 @@ void Trainer::Impl::check_batch(const char* where, const TokenBatch& batch) cons
     fail("a micro-batch has the wrong size", fmt::format("{} ids and labels, batch·seq", tokens),
          fmt::format("{} ids and {} labels", batch.ids.size(), batch.labels.size()));
   }
+  if (batch.starts.size() != (train.documents_apart ? tokens : 0)) {
+    fail("the starts of documents do not fit",
+         train.documents_apart ? fmt::format("{}, of each token", tokens)
+                               : "none (TrainConfig::documents_apart is not set)",
+         std::to_string(batch.starts.size()));
+  }
+  for (size_t i = 0; i < batch.starts.size(); ++i) {
+    const auto place = static_cast<int64_t>(i) % train.seq;
+    const int32_t least = place > 0 ? batch.starts[i - 1] : 0;
+    if (batch.starts[i] >= least && batch.starts[i] <= place) continue;
+    fail(fmt::format("the start of the document of position {} makes no sense", i),
+         fmt::format("{} to {}", least, place), std::to_string(batch.starts[i]));
+  }
   const auto known = [&](int32_t token) { return token >= 0 && token < model.vocab; };
   const std::string range = fmt::format("0 to {}", model.vocab - 1);
   int64_t counted = 0;
@@ -298,6 +312,17 @@ void Trainer::Impl::check_batch(const char* where, const TokenBatch& batch) cons
     fail("'counted' is not the number of labels that are not the ignore index", std::to_string(counted),
          std::to_string(batch.counted));
   }
+}
+
+void Trainer::Impl::hand_in(const TokenBatch& batch, const StepBuffers& b, int64_t micro) const {
+  copy_to(transfers(), b.micro_ids(micro), batch.ids.data());
+  copy_to(transfers(), b.micro_labels(micro), batch.labels.data());
+  if (!train.documents_apart) return;
+  std::vector<int32_t> positions;
+  for (size_t i = 0; i < batch.starts.size(); ++i)
+    positions.push_back(static_cast<int32_t>(static_cast<int64_t>(i) % train.seq) - batch.starts[i]);
+  copy_to(transfers(), b.micro_starts(micro, train.seq), batch.starts.data());
+  copy_to(transfers(), b.micro_positions(micro, train.seq), positions.data());
 }
 
 void Trainer::Impl::load(const TensorFiles& files, FilesOf what) {
@@ -398,6 +423,10 @@ void Trainer::Impl::run_gradients(size_t which, GradientSink& sink) {
     if (first) queue_copy(ctx, turn.loss_grad, b.loss_grad);
     queue_copy(ctx, turn.ids, b.micro_ids(micro));
     queue_copy(ctx, turn.labels, b.micro_labels(micro));
+    if (train.documents_apart) {
+      queue_copy(ctx, turn.starts, b.micro_starts(micro, train.seq));
+      queue_copy(ctx, turn.positions, b.micro_positions(micro, train.seq));
+    }
     run_micro(turn, sink, first, first ? 0 : 1);
     queue_copy(ctx, b.loss(micro), turn.loss(0));
     memory_of(phase).restart();
@@ -437,12 +466,12 @@ void Trainer::submit_from(const std::function<void(int64_t micro, TokenBatch& ba
     const Scope data(step_ctx, "data", micro);
     batch.ids.clear();
     batch.labels.clear();
+    batch.starts.clear();
     batch.counted = 0;
     fill(micro, batch);
     t.check_batch(kWhere, batch);
     counted += batch.counted;
-    copy_to(t.transfers(), b.micro_ids(micro), batch.ids.data());
-    copy_to(t.transfers(), b.micro_labels(micro), batch.labels.data());
+    t.hand_in(batch, b, micro);
     if (t.train.streams_vocabulary()) b.host_ids.insert(b.host_ids.end(), batch.ids.begin(), batch.ids.end());
   }
   const auto loss_grad = static_cast<float>(t.loss_scale.scale() / static_cast<double>(std::max<int64_t>(1, counted)));
@@ -528,8 +557,7 @@ double Trainer::evaluate(const TokenBatch& batch) {
   t.unfinished = true;
   StepBuffers& b = t.residents.buffers[0];
   b.host_ids = batch.ids;
-  copy_to(t.transfers(), b.micro_ids(0), batch.ids.data());
-  copy_to(t.transfers(), b.micro_labels(0), batch.labels.data());
+  t.hand_in(batch, b, 0);
   const Context ctx = t.context(Phase::evaluation);
   t.step.evaluate(ctx, t.residency.weights(), t.residency.vocabulary(), b);
   t.memory_of(Phase::evaluation).restart();

@@ -66,6 +66,13 @@ std::vector<std::string> small_run(const std::string& folder, int steps) {
           kText};
 }
 
+TEST(TrainCli, DocumentsThatAreApartSayHowManyTokensCount) {
+  const std::string run = "train --model llama-bytes-1m --batch 2 --seq 64 --steps 2 --no-gemm-ceiling --data " + kText;
+  expect(tigon(run + " --document-end 10"), 0, {"tokens/s, ", " count"});
+  EXPECT_EQ(tigon(run).text.find(" count"), std::string::npos);
+  expect(tigon(run + " --document-end 256"), 2, {"--document-end", "below 256"});
+}
+
 TEST(TrainCli, HelpTeaches) {
   expect(tigon("plan --help"), 0, {"--fit", "--recompute", "selective", "bf16-sr", "Examples:", "llama-3.2-1b"});
   expect(tigon("train --help"), 0, {"--data", "tigon help data", "--resume", "Ctrl-C", "--fused", "Examples:"});

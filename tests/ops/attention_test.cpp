@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "ops/expect_error.hpp"
+#include "tigon/core/half.hpp"
 #include "tigon/core/philox.hpp"
 #include "tigon/memory/arena.hpp"
 
@@ -207,6 +209,148 @@ TEST_F(AttentionFixture, BadArgumentsAreNamedAndNothingIsWritten) {
   expect_error([&] { ops::attention_backward(ctx, backward); }, ErrorCode::invalid_argument, "'dk' overlaps 'dv'");
   backward.lse = {};
   expect_error([&] { ops::attention_backward(ctx, backward); }, ErrorCode::invalid_argument, "'lse' is missing");
+}
+
+// Several documents in a row, as rows of their own would be.
+struct Documents {
+  static constexpr int64_t kBatch = 2, kHeads = 4, kKv = 2, kDim = 8;
+  std::vector<std::vector<int64_t>> lengths;  // of each row, with one sum
+  DType dtype = DType::f32;
+  int64_t seq = std::accumulate(lengths[0].begin(), lengths[0].end(), int64_t{0});
+  std::vector<std::vector<std::byte>> memory{};
+  HeapArena heap{};
+  Context ctx{.memory = &heap};
+  std::vector<int32_t> starts{};
+
+  Tensor make(int64_t heads, int id) {
+    const Tensor sizes = Tensor::contiguous(nullptr, dtype, {kBatch, seq, heads, kDim});
+    memory.emplace_back(static_cast<size_t>(sizes.bytes()));
+    Tensor t = sizes;
+    t.data = memory.back().data();
+    if (id < 0) return t;
+    const std::vector<float> values = normals(t.elements(), static_cast<uint32_t>(id));
+    for (int64_t i = 0; i < t.elements(); ++i) {
+      const auto value = values[static_cast<size_t>(i)];
+      if (dtype == DType::f64) t.as<double>()[i] = static_cast<double>(bf16(value));
+      if (dtype == DType::f32) t.as<float>()[i] = static_cast<float>(bf16(value));
+      if (dtype == DType::bf16) t.as<bf16>()[i] = bf16(value);
+    }
+    return t;
+  }
+  static double value(const Tensor& t, int64_t i) {
+    return t.dtype == DType::f64   ? t.as<double>()[i]
+           : t.dtype == DType::f32 ? static_cast<double>(t.as<float>()[i])
+                                   : static_cast<double>(static_cast<float>(t.as<bf16>()[i]));
+  }
+};
+
+struct DocumentResults {
+  std::vector<double> o, lse, dq, dk, dv;
+};
+
+// With `apart` each document by a call of its own, else all of them by one.
+DocumentResults run_documents(Documents d, bool apart) {
+  const Tensor q = d.make(d.kHeads, 0), k = d.make(d.kKv, 1), v = d.make(d.kKv, 2), dout = d.make(d.kHeads, 3);
+  const Tensor o = d.make(d.kHeads, -1), dq = d.make(d.kHeads, -1), dk = d.make(d.kKv, -1), dv = d.make(d.kKv, -1);
+  const DType statistic = d.dtype == DType::f64 ? DType::f64 : DType::f32;
+  std::vector<std::byte> lse_bytes(static_cast<size_t>(d.kBatch * d.kHeads * d.seq * size_of(statistic)));
+  const Tensor lse = Tensor::contiguous(lse_bytes.data(), statistic, {d.kBatch, d.kHeads, d.seq});
+  DocumentResults results;
+  results.lse.resize(static_cast<size_t>(lse.elements()));
+  const auto run = [&](int64_t row, int64_t rows, int64_t first, int64_t count, const Tensor& starts) {
+    const auto part = [&](const Tensor& t) { return t.slice(0, row, row + rows).slice(1, first, first + count); };
+    std::vector<std::byte> bytes(static_cast<size_t>(rows * d.kHeads * count * size_of(statistic)));
+    const Tensor own = Tensor::contiguous(bytes.data(), statistic, {rows, d.kHeads, count});
+    ops::attention_forward(d.ctx,
+                           {.q = part(q), .k = part(k), .v = part(v), .o = part(o), .lse = own, .starts = starts});
+    ops::attention_backward(d.ctx, {.dout = part(dout),
+                                    .q = part(q),
+                                    .k = part(k),
+                                    .v = part(v),
+                                    .o = part(o),
+                                    .lse = own,
+                                    .dq = part(dq),
+                                    .dk = part(dk),
+                                    .dv = part(dv),
+                                    .starts = starts});
+    for (int64_t i = 0; i < own.elements(); ++i) {
+      const int64_t head = i / count;  // of all rows of this call
+      results.lse[static_cast<size_t>((row * d.kHeads + head) * d.seq + first + i % count)] = Documents::value(own, i);
+    }
+  };
+  for (int64_t row = 0; row < d.kBatch; ++row) {
+    int64_t first = 0;
+    for (const int64_t length : d.lengths[static_cast<size_t>(row)]) {
+      d.starts.insert(d.starts.end(), static_cast<size_t>(length), static_cast<int32_t>(first));
+      if (apart) run(row, 1, first, length, {});
+      first += length;
+    }
+  }
+  if (!apart) run(0, d.kBatch, 0, d.seq, Tensor::contiguous(d.starts.data(), DType::i32, {d.kBatch, d.seq}));
+  const auto values = [](const Tensor& t) {
+    std::vector<double> list;
+    for (int64_t i = 0; i < t.elements(); ++i) list.push_back(Documents::value(t, i));
+    return list;
+  };
+  results.o = values(o), results.dq = values(dq), results.dk = values(dk), results.dv = values(dv);
+  return results;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = a.size() == b.size() ? 0 : HUGE_VAL;
+  for (size_t i = 0; i < a.size(); ++i) most = std::isfinite(a[i]) ? std::max(most, std::abs(a[i] - b[i])) : HUGE_VAL;
+  return most;
+}
+
+// Rows shorter and longer than a block of queries and of keys, documents that end where a block does and that do not.
+TEST(Attention, DocumentsOfARowDoNotSeeEachOther) {
+  const std::vector<std::vector<std::vector<int64_t>>> rows = {
+      {{6}, {1, 5}},
+      {{2, 3, 1}, {1, 1, 4}},
+      {{128, 128}, {256}},
+      {{60, 70, 1, 1, 168}, {129, 171}},
+      {{300, 1, 259}, {17, 500, 43}},
+  };
+  for (const auto& lengths : rows) {
+    for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 0.0}, {DType::f32, 2e-5}, {DType::bf16, 0.06}}) {
+      const DocumentResults together = run_documents({.lengths = lengths, .dtype = dtype}, false);
+      // Against documents in calls of their own, and against the reference, in calls of their own too.
+      for (const DType oracle : {dtype, DType::f64}) {
+        const DocumentResults apart = run_documents({.lengths = lengths, .dtype = oracle}, true);
+        const std::string what = "seq " + std::to_string(apart.lse.size() / 8) + ", " + std::string(to_string(dtype));
+        EXPECT_LE(largest_difference(together.o, apart.o), tolerance) << what;
+        EXPECT_LE(largest_difference(together.lse, apart.lse), tolerance) << what;
+        EXPECT_LE(largest_difference(together.dq, apart.dq), tolerance) << what;
+        EXPECT_LE(largest_difference(together.dk, apart.dk), tolerance) << what;
+        EXPECT_LE(largest_difference(together.dv, apart.dv), tolerance) << what;
+      }
+    }
+  }
+}
+
+TEST_F(AttentionFixture, StartsOfDocumentsAreChecked) {
+  std::vector<int32_t> starts(kSeq, 0);
+  forward.starts = Tensor::contiguous(starts.data(), DType::i32, {1, kSeq});
+  ops::attention_forward(ctx, forward);
+  const std::vector<float> one = o;
+  forward.starts = {};
+  ops::attention_forward(ctx, forward);
+  EXPECT_EQ(o, one);  // one document is none
+  std::fill(o.begin(), o.end(), -1.0f);
+  forward.starts = Tensor::contiguous(starts.data(), DType::i32, {1, kSeq});
+  const auto refuse = [&](auto change, const char* text) {
+    ops::AttentionForward bad = forward;
+    starts.assign(kSeq, 0);
+    change(bad);
+    expect_error([&] { ops::attention_forward(ctx, bad); }, ErrorCode::invalid_argument, text);
+    EXPECT_EQ(o, std::vector<float>(o.size(), -1.0f));
+  };
+  refuse([&](auto&) { starts[0] = 1; }, "query 0 of row 0; expected 0 to 0, got 1");
+  refuse([&](auto&) { starts[2] = -1; }, "query 2 of row 0");
+  refuse([&](auto&) { starts[3] = 3; }, "query 4 of row 0; expected 3 to 4, got 0");
+  refuse([](auto& a) { a.causal = false; }, "'causal' is not set");
+  refuse([](auto& a) { a.starts.sizes[1] = 5; }, "'starts' has the wrong shape");
+  refuse([](auto& a) { a.starts.dtype = DType::f32; }, "'starts' has the wrong type");
 }
 
 TEST_F(AttentionFixture, WorksOnNoTokensAndWithoutLse) {

@@ -144,6 +144,25 @@ TEST(Sampler, IgnoredTokensDoNotCount) {
   EXPECT_EQ(batch.ids[2], '0');
 }
 
+TEST(Sampler, WhatFollowsTheEndOfADocumentBeginsAnew) {
+  const TemporaryFolder folder;
+  write_text_file(folder / "text", "ab0cde00fghijklm0");
+  Sampler::Options o = options(8);
+  o.document_end = '0';
+  o.shuffle = false;
+  Sampler sampler(folder / "text", o);
+  TokenBatch batch;
+  sampler.fill(0, 2, batch);
+  // The second row begins in a document, of which it sees what it has.
+  EXPECT_EQ(batch.starts, (std::vector<int32_t>{0, 0, 0, 3, 3, 3, 3, 7, 0, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(batch.labels,
+            (std::vector<int32_t>{'b', '0', -100, 'd', 'e', '0', -100, -100, 'g', 'h', 'i', 'j', 'k', 'l', 'm', '0'}));
+  EXPECT_EQ(batch.counted, 13);
+  EXPECT_EQ(batch.ids.size(), 16U);
+  o.document_end = 256;
+  EXPECT_THROW(Sampler(folder / "text", o), Error);
+}
+
 TEST(Sampler, DataThatDoesNotFitIsRefused) {
   const TemporaryFolder folder;
   write_text_file(folder / "text", "short");

@@ -96,16 +96,18 @@ const std::vector<std::string> kHomes = {"optimizer",
                                          "gradients=nvme,states=host,checkpoints=nvme"};
 
 // Every home × order × precision × recompute preset. The way differs from case to case: whose turn it is to update, the
-// size of a tile, one micro-batch or three, clipped or not; a tied model is in it by batches, where its sums are the
-// same.
+// size of a tile, one micro-batch or three, clipped or not, documents apart or not; a tied model is in it by batches,
+// where its sums are the same.
 TEST(Residency, EveryHomeInEveryOrderHasTheSameBits) {
   struct Way {
     int64_t accumulate, tile;
     double clip;
     bool tied;
+    bool apart = false;
   };
   // Of these, each case takes the next one, so that all meet all over the whole matrix.
-  const Way ways[] = {{3, 0, 1, false}, {1, 5, 0, true}, {3, 5, 0, false}, {1, 0, 1, true}, {3, 0, 0.01, true}};
+  const Way ways[] = {
+      {3, 0, 1, false}, {1, 5, 0, true, true}, {3, 5, 0, false, true}, {1, 0, 1, true}, {3, 0, 0.01, true}};
   size_t next = 0;
   for (const std::string& precision : precision_names()) {
     for (const char* recompute : {"none", "selective", "block", "qkv,attention"}) {
@@ -120,6 +122,7 @@ TEST(Residency, EveryHomeInEveryOrderHasTheSameBits) {
           train.memory.mlp_tile = ways[way].tile;
           train.accumulate = ways[way].accumulate;
           train.clip = ways[way].clip;
+          train.documents_apart = ways[way].apart;
           const ModelConfig model = ways[way].tied ? small_qwen3() : small_model();
           if (!resident[way]) resident[way] = run(model, train);
           train.memory.order = order;

@@ -43,7 +43,7 @@ inline TrainConfig small_run() {
   return train;
 }
 
-// Random tokens for a step, each seventh label left out.
+// Random tokens for a step, each seventh label left out. Where documents are apart, they are of four tokens.
 inline std::vector<TokenBatch> small_batch(const ModelConfig& model, const TrainConfig& train, int64_t step) {
   std::vector<TokenBatch> micros(static_cast<size_t>(train.accumulate));
   Sampler sampler({}, {.seq = train.seq, .vocab = model.vocab, .seed = 5});
@@ -54,6 +54,8 @@ inline std::vector<TokenBatch> small_batch(const ModelConfig& model, const Train
       micro.labels[t] = -100;
       --micro.counted;
     }
+    for (int64_t t = 0; train.documents_apart && t < train.tokens(); ++t)
+      micro.starts.push_back(static_cast<int32_t>(t % train.seq / 4 * 4));
   }
   return micros;
 }

@@ -229,6 +229,58 @@ TEST(Trainer, EvaluationIsTheTrainingLossWithoutChange) {
   }
 }
 
+// Two documents in a row, and the same two in rows of their own, filled up with what does not count.
+TEST(Trainer, DocumentsApartAreThoseOfRowsOfTheirOwn) {
+  for (const ModelConfig& model : {small_model(), small_qwen3()}) {
+    TrainConfig packed = small_run(), padded = small_run();
+    packed.batch = 1;
+    packed.documents_apart = true;
+    const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5}, labels = {1, 4, 1, -100, 9, 2, 6, 5, 3};
+    const TokenBatch row{.ids = ids, .labels = labels, .counted = 8, .starts = {0, 0, 0, 0, 4, 4, 4, 4, 4}};
+    TokenBatch rows{.ids = std::vector<int32_t>(18, 7), .labels = std::vector<int32_t>(18, -100), .counted = 8};
+    for (size_t i = 0; i < 9; ++i) {
+      const size_t to = i < 4 ? i : 9 + i - 4;
+      rows.ids[to] = ids[i];
+      rows.labels[to] = labels[i];
+    }
+    const auto step = [&](const TrainConfig& train, const TokenBatch& batch) {
+      Trainer trainer(model, train);
+      trainer.initialize();
+      trainer.submit({batch});
+      return trainer.collect();
+    };
+    const StepReport together = step(packed, row), alone = step(padded, rows);
+    EXPECT_NEAR(together.loss, alone.loss, 1e-6);
+    EXPECT_NEAR(together.grad_norm, alone.grad_norm, 1e-5);
+    // As one document it is another row.
+    packed.documents_apart = false;
+    const StepReport seen = step(packed, {.ids = ids, .labels = labels, .counted = 8});
+    EXPECT_GT(std::abs(seen.loss - alone.loss), 1e-4);
+  }
+}
+
+TEST(Trainer, StartsOfDocumentsAreChecked) {
+  TrainConfig train = small_run();
+  train.documents_apart = true;
+  Trainer trainer(small_model(), train);
+  trainer.initialize();
+  const auto refuse = [&](auto change, const char* text) {
+    auto batch = small_batch(small_model(), train, 0);
+    change(batch[0].starts);
+    expect_error([&] { trainer.submit(batch); }, ErrorCode::invalid_argument, text);
+  };
+  refuse([](auto& starts) { starts.clear(); }, "the starts of documents do not fit; expected 18");
+  refuse([](auto& starts) { starts[9] = 8; }, "position 9 makes no sense; expected 0 to 0, got 8");
+  refuse([](auto& starts) { starts[3] = 4; }, "position 3 makes no sense");
+  refuse([](auto& starts) { starts[7] = 0; }, "position 7 makes no sense; expected 4 to 7, got 0");
+  train.documents_apart = false;
+  Trainer without(small_model(), train);
+  without.initialize();
+  auto batch = small_batch(small_model(), train, 0);
+  batch[0].starts.assign(18, 0);
+  expect_error([&] { without.submit(batch); }, ErrorCode::invalid_argument, "documents_apart is not set");
+}
+
 TEST(Trainer, SpeakingChangesNothing) {
   TrainConfig train = small_run();
   train.speaks = 5;

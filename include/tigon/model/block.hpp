@@ -148,7 +148,6 @@ using StageRuns = std::array<int64_t, kStageCount>;
 struct KeyValueCache {
   Tensor keys{};                       // [batch, kv_heads, context, D], rotated; zeros where nothing is yet
   Tensor values{};                     // the same
-  Tensor positions{};                  // [batch, seq] i32: where the pass's tokens stand
   std::span<const int64_t> lengths{};  // how many tokens each sequence has before the pass
 };
 
@@ -161,6 +160,8 @@ struct BlockRun {
   BlockValues& values;
   GradientSource* gradients = nullptr;
   const KeyValueCache* cache = nullptr;  // where the shape says so
+  Tensor positions{};                    // [batch, seq] i32: where the tokens stand; absent: each row's from 0 on
+  Tensor starts{};  // [batch, seq] i32: where in its row each token's document begins; absent: a row is one
 
   const Tensor& w(BlockWeight which) const { return weight[static_cast<size_t>(which)]; }
   OwnedTensor make(Slot slot, bool gradient) const;

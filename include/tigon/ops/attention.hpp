@@ -14,6 +14,10 @@ struct AttentionForward {
   Tensor lse{};        // [batch, heads, seq] f32, optional: ln Σ e^score
   double scale = 0.0;  // 0 means 1/sqrt(D)
   bool causal = true;
+  // [batch, seq] i32, optional, with causal: the first key that each query sees, so that documents that stand one
+  // behind the other in a row do not see each other. From 0 to the query's own place, and never falling within a row.
+  // On a GPU not yet.
+  Tensor starts{};
 };
 void attention_forward(const Context& ctx, const AttentionForward& args);
 
@@ -29,6 +33,7 @@ struct AttentionBackward {
   Tensor dv{};   // [batch, seq, kv_heads, D]
   double scale = 0.0;
   bool causal = true;
+  Tensor starts{};  // as in forward
   // false: the gradients may differ in their last bits from run to run where that is faster: by cuDNN, on a GPU for
   // which we have no faster kernel of our own.
   bool deterministic = true;

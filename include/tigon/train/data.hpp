@@ -41,6 +41,8 @@ struct TokenBatch {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;
   int64_t counted = 0;  // labels that are not the ignore index: what a step's mean is over
+  // Where documents are apart: the place in its row where each token's document begins.
+  std::vector<int32_t> starts{};
 };
 
 // Samples in an order that is a function of (seed, sample number) alone, so that a run can go on anywhere. The file is
@@ -55,6 +57,9 @@ class Sampler {
     int64_t first_token = 0, last_token = -1;  // the part of the file; -1: to its end
     int64_t ignored_token = -1;                // labels equal to this one do not count; negative: none
     int64_t ignore_index = -100;
+    // The token that ends a document: what comes behind it begins anew, and is not foretold from what was before.
+    // Negative: a row is one document.
+    int64_t document_end = -1;
     bool bytes = false;  // the bytes of any file are tokens; else only those of text, for a vocabulary of 256
   };
 

@@ -74,7 +74,8 @@ struct TrainConfig {
   double clip = 1.0;  // the largest norm of the gradient; 0: any
   uint64_t seed = 1;
   int64_t ignore_index = -100;
-  bool evaluates = false;  // whether memory for evaluation belongs to the plan
+  bool evaluates = false;        // whether memory for evaluation belongs to the plan
+  bool documents_apart = false;  // a token sees those of its own document alone (TokenBatch::starts)
   // The longest text, in tokens, that Trainer::next_token continues; its memory belongs to the plan. 0: none.
   int64_t speaks = 0;
   bool deterministic = true;

@@ -47,11 +47,15 @@ inline void write_group(const float* values, const Tensor& t, const AttentionSha
   }
 }
 
-// How many of the keys [first_key, first_key + keys) row r of the block sees.
-inline int64_t visible_keys(const QueryBlock& block, bool causal, int64_t r, int64_t first_key, int64_t keys) {
-  if (!causal) return keys;
-  return std::clamp<int64_t>(block.first + r % block.count + 1 - first_key, 0, keys);
-}
+// Of the keys [first_key, first_key + keys) row r of the block sees [begin, end).
+struct SeenKeys {
+  int64_t begin, end;
+  SeenKeys(const QueryBlock& block, bool causal, int64_t r, int64_t first_key, int64_t keys) : begin(0), end(keys) {
+    const int64_t query = block.first + r % block.count;
+    if (causal) end = std::clamp<int64_t>(query + 1 - first_key, 0, keys);
+    if (block.starts != nullptr) begin = std::clamp<int64_t>(block.starts[query] - first_key, 0, end);
+  }
+};
 
 // The index of row r's query in a [batch, heads, seq] tensor.
 inline int64_t lse_index(const AttentionShape& shape, const QueryBlock& block, int64_t r) {

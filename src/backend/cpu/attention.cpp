@@ -39,11 +39,12 @@ int64_t AttentionForwardFloats(const AttentionShape& shape) {
 }
 
 // Turns a row of scores into e^(score − maximum) under the new running maximum, and brings sum and o to it.
-TIGON_SIMD void online_softmax_row(float* scores, int64_t visible, int64_t keys, float* o, int64_t dim, float& largest,
-                                   float& sum) {
+TIGON_SIMD void online_softmax_row(float* scores, const SeenKeys& seen, int64_t keys, float* o, int64_t dim,
+                                   float& largest, float& sum) {
   const int64_t step = lanes(), padded = (keys + step - 1) / step * step;
-  std::fill(scores + visible, scores + padded, kMinusInfinity);  // what is masked becomes e^-inf = 0
-  if (visible == 0) return std::fill(scores, scores + keys, 0.0f);
+  std::fill(scores, scores + seen.begin, kMinusInfinity);  // what is masked becomes e^-inf = 0
+  std::fill(scores + seen.end, scores + padded, kMinusInfinity);
+  if (seen.begin == seen.end) return std::fill(scores, scores + keys, 0.0f);
   V row_max = set(largest);
   for (int64_t j = 0; j < padded; j += step) row_max = hn::Max(row_max, hn::LoadU(D(), scores + j));
   const float new_largest = hn::GetLane(hn::MaxOfLanes(D(), row_max));
@@ -72,13 +73,13 @@ bool AttentionForwardBlock(const ops::AttentionForward& args, const AttentionSha
   std::fill_n(s.o, rows * dim, 0.0f);
   std::fill_n(s.largest, rows, kMinusInfinity);
   std::fill_n(s.sum, rows, 0.0f);
-  for (int64_t first = 0; first < block.keys; first += shape.block_keys) {
+  for (int64_t first = block.first_key; first < block.keys; first += shape.block_keys) {
     const int64_t keys = std::min(shape.block_keys, block.keys - first);
     read_rows(args.k, block.batch, block.kv_head, first, keys, s.k);
     read_rows(args.v, block.batch, block.kv_head, first, keys, s.v);
     gemm('N', 'T', rows, keys, dim, shape.scale, s.q, dim, s.k, dim, false, s.scores, shape.score_stride);
     for (int64_t r = 0; r < rows; ++r) {
-      online_softmax_row(s.scores + r * shape.score_stride, visible_keys(block, args.causal, r, first, keys), keys,
+      online_softmax_row(s.scores + r * shape.score_stride, SeenKeys(block, args.causal, r, first, keys), keys,
                          s.o + r * dim, dim, s.largest[r], s.sum[r]);
     }
     gemm('N', 'N', rows, dim, keys, 1.0f, s.scores, shape.score_stride, s.v, dim, true, s.o, dim);
@@ -115,7 +116,7 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
     // Late blocks see the most keys: they go first, so that no thread is left with a long one at the end.
     const int64_t head = task % (shape.batch * shape.kv_heads),
                   block = blocks - 1 - task / (shape.batch * shape.kv_heads);
-    const QueryBlock queries(shape, args.causal, head / shape.kv_heads, head % shape.kv_heads, block);
+    const QueryBlock queries(shape, args.causal, args.starts, head / shape.kv_heads, head % shape.kv_heads, block);
     if (!run(args, shape, queries, scratch.as<float>() + worker * slot_floats)) ok = false;
   });
   if (!ok) throw Error(ErrorCode::internal, {.where = "attention_forward", .what = "oneDNN refused a GEMM"});

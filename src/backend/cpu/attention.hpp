@@ -38,14 +38,20 @@ struct AttentionShape {
 // One block of queries against the keys: where it is, and what it sees.
 struct QueryBlock {
   int64_t batch, kv_head, first, count;  // queries [first, first + count) of the heads of kv_head
-  int64_t keys;                          // keys [0, keys) are seen by at least one of them
+  int64_t first_key = 0, keys;           // keys [first_key, keys) are seen by at least one of them
+  const int32_t* starts = nullptr;       // for each query of the row the first key that it sees; null: the first of all
 
-  QueryBlock(const AttentionShape& shape, bool causal, int64_t batch_index, int64_t kv_head_index, int64_t block)
+  QueryBlock(const AttentionShape& shape, bool causal, const Tensor& all_starts, int64_t batch_index,
+             int64_t kv_head_index, int64_t block)
       : batch(batch_index),
         kv_head(kv_head_index),
         first(block * shape.block_queries),
         count(std::min(shape.block_queries, shape.seq - first)),
-        keys(causal ? first + count : shape.seq) {}
+        keys(causal ? first + count : shape.seq) {
+    if (!all_starts) return;
+    starts = all_starts.as<int32_t>() + batch * shape.seq;
+    first_key = starts[first];  // they never fall
+  }
 };
 
 // Hands out f32 arrays, each on a 64-byte boundary, from one thread's part of the scratch; with null memory it only

@@ -39,11 +39,14 @@ int64_t AttentionBackwardFloats(const AttentionShape& shape) {
 }
 
 // Scores into probabilities: e^(score − lse) where visible, 0 behind the mask.
-TIGON_SIMD void probabilities_row(float* scores, int64_t visible, int64_t keys, float lse) {
+TIGON_SIMD void probabilities_row(float* scores, const SeenKeys& seen, int64_t keys, float lse) {
   const V shift = set(lse);
-  for_row(visible, [&](int64_t j, auto part)
-                       HWY_ATTR { store(exp_nonpositive(hn::Sub(load(scores + j, part), shift)), scores + j, part); });
-  std::fill(scores + visible, scores + keys, 0.0f);
+  std::fill(scores, scores + seen.begin, 0.0f);
+  float* const begin = scores + seen.begin;
+  for_row(seen.end - seen.begin, [&](int64_t j, auto part) HWY_ATTR {
+    store(exp_nonpositive(hn::Sub(load(begin + j, part), shift)), begin + j, part);
+  });
+  std::fill(scores + seen.end, scores + keys, 0.0f);
 }
 
 // dp into ds = p·(dp − delta).
@@ -65,20 +68,20 @@ void backward_block(const ops::AttentionBackward& args, const AttentionShape& sh
     });
   }
   read_group(args.q, shape, block, s.q);
-  for (int64_t first = 0; first < block.keys; first += shape.block_keys) {
+  for (int64_t first = block.first_key; first < block.keys; first += shape.block_keys) {
     const int64_t keys = std::min(shape.block_keys, block.keys - first);
     read_rows(args.k, block.batch, block.kv_head, first, keys, s.k);
     read_rows(args.v, block.batch, block.kv_head, first, keys, s.v);
     gemm('N', 'T', rows, keys, dim, shape.scale, s.q, dim, s.k, dim, false, s.p, stride);
     gemm('N', 'T', rows, keys, dim, 1.0f, s.dout, dim, s.v, dim, false, s.ds, stride);
     for (int64_t r = 0; r < rows; ++r) {
-      probabilities_row(s.p + r * stride, visible_keys(block, args.causal, r, first, keys), keys,
+      probabilities_row(s.p + r * stride, SeenKeys(block, args.causal, r, first, keys), keys,
                         args.lse.as<float>()[lse_index(shape, block, r)]);
       score_gradient_row(s.p + r * stride, s.ds + r * stride, keys, s.delta[r]);
     }
     gemm('T', 'N', keys, dim, rows, 1.0f, s.p, stride, s.dout, dim, true, s.dv + first * dim, dim);
     gemm('T', 'N', keys, dim, rows, shape.scale, s.ds, stride, s.q, dim, true, s.dk + first * dim, dim);
-    gemm('N', 'N', rows, dim, keys, shape.scale, s.ds, stride, s.k, dim, first > 0, s.dq, dim);
+    gemm('N', 'N', rows, dim, keys, shape.scale, s.ds, stride, s.k, dim, first > block.first_key, s.dq, dim);
   }
   write_group(s.dq, args.dq, shape, block);
 }
@@ -91,7 +94,7 @@ bool AttentionBackwardHead(const ops::AttentionBackward& args, const AttentionSh
   std::fill_n(s.dk, shape.seq * shape.dim, 0.0f);
   std::fill_n(s.dv, shape.seq * shape.dim, 0.0f);
   for (int64_t block = 0; block < shape.query_blocks(); ++block)
-    backward_block(args, shape, QueryBlock(shape, args.causal, batch, kv_head, block), s, gemm);
+    backward_block(args, shape, QueryBlock(shape, args.causal, args.starts, batch, kv_head, block), s, gemm);
   write_rows(s.dk, args.dk, batch, kv_head, 0, shape.seq);
   write_rows(s.dv, args.dv, batch, kv_head, 0, shape.seq);
   return gemm.ok();

@@ -51,10 +51,19 @@ bool done_by_cudnn(const Context& ctx, const char* where, const Args& args, cons
   return why_not.empty();
 }
 
+// Ours and cuDNN's see a row as one document.
+void refuse_documents(const char* where, const Tensor& starts) {
+  if (!starts) return;
+  throw Error(ErrorCode::unsupported, {.where = where,
+                                       .what = "attention within documents is not on a GPU yet",
+                                       .fix = "Leave 'starts' out, or compute on the CPU."});
+}
+
 }  // namespace
 
 void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
   constexpr const char* kWhere = "attention_forward";
+  refuse_documents(kWhere, args.starts);
   CudnnAnswer cudnn{.why_not = "not asked"};
   if (asks_cudnn(args.q)) {
     cudnn = ask_cudnn(ctx, args);
@@ -69,6 +78,7 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
 
 void attention_backward(const Context& ctx, const ops::AttentionBackward& args) {
   constexpr const char* kWhere = "attention_backward";
+  refuse_documents(kWhere, args.starts);
   const bool for_hopper = wanted() != Wanted::sm80;
   const int64_t hopper_bytes = for_hopper ? attention_backward_wgmma_bytes(ctx, args) : 0;
   // Measured: our kernel for Hopper is ahead of cuDNN's, also of those that may race.

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "ops/unfused/chain.hpp"
+#include "tigon/core/error.hpp"
 #include "tigon/ops/linear.hpp"
 
 namespace tigon::ops::unfused {
@@ -52,6 +53,10 @@ OwnedTensor causal_mask(const Context& ctx, const Chain& chain, DType dtype, int
 // Hugging Face's eager_attention_forward: all scores at once, scaled, masked, softmax, times v. A product P·V is the
 // dx of a linear layer with weight V. The lse is not reported: eager code has none.
 void attention_forward(const Context& ctx, const AttentionForward& args, Tape& tape) {
+  if (args.starts) {
+    throw Error(ErrorCode::unsupported,
+                {.where = "unfused attention_forward", .what = "attention within documents has no unfused form"});
+  }
   const Chain chain(ctx);
   const int64_t seq = args.q.sizes[1], matrices = args.q.sizes[0] * args.q.sizes[2];
   const DType dtype = args.q.dtype;
