@@ -20,7 +20,7 @@ ModelText::ModelText(const ModelConfig& model, const std::filesystem::path& fold
                .what = "there is no tokenizer.json, and this model's tokens are not bytes",
                .expected = "a vocabulary of 256",
                .got = std::to_string(model.vocab),
-               .fix = "Copy the tokenizer.json that belongs to the model into its folder."});
+               .fix = "Name the folder that has it with --tokenizer, or copy it into the model's."});
 }
 
 std::vector<int32_t> ModelText::encode(std::string_view text) const {

@@ -24,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 struct SampleFlags {
   FrozenFlags frozen;
+  std::filesystem::path tokenizer;  // a folder; empty: the model's
   std::string prompt;
   std::filesystem::path prompts;
   int64_t batch = 8;
@@ -97,7 +98,7 @@ class Answer {
 
 int run(SampleFlags& flags) {
   const ModelConfig model = flags.frozen.model_config();
-  const ModelText words(model, flags.frozen.model);
+  const ModelText words(model, flags.tokenizer.empty() ? flags.frozen.model : flags.tokenizer);
   const std::vector<std::string> texts = prompt_texts(flags);
   std::vector<std::vector<int32_t>> prompts;
   size_t longest = 0;
@@ -161,6 +162,11 @@ void add_sample(CLI::App& app, int& exit_code) {
   flags->frozen.add_to(*sample);
   SamplingOptions& sampling = flags->options.sampling;
   sampling.temperature = 0.8;
+  sample
+      ->add_option("--tokenizer", flags->tokenizer,
+                   "A folder with the tokenizer.json, where the model's has none, as a checkpoint")
+      ->type_name("FOLDER")
+      ->check(CLI::ExistingDirectory);
   sample->option_defaults()->group("Text");
   CLI::Option* prompt = sample->add_option("--prompt", flags->prompt, "What the text begins with")->type_name("TEXT");
   sample->add_option("--prompts", flags->prompts, "Or a file with a prompt on each line: each becomes a line of JSON")

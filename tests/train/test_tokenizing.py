@@ -8,8 +8,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = ROOT / "data" / "austen.txt"
@@ -20,7 +20,8 @@ def folder(tmp_path):
     """A model's folder with a shape and a tokenizer, and a text beside it."""
     text = TEXT.read_text()[:20000]
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<end>"])
     tokenizer.train_from_iterator([text], trainer)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>").save_pretrained(tmp_path / "Llama-3.2-1B")
@@ -52,6 +53,31 @@ def test_as_help_shows_it(tigon, folder):
     assert "random weights" in text
     assert re.search(r"steps are 0\.1\d* epochs", text)
     assert (folder / "out" / "tokenizer.json").exists()
+
+
+def test_the_output_is_whole(tigon, folder):
+    """What --output writes is all that Transformers, and so lm-eval, needs; and tigon sample says the same."""
+    (folder / "Llama-3.2-1B" / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": 0, "temperature": 0.6, "do_sample": True})
+    )
+    program = re.search(r"^  import .*?tofile\(file\)$", tigon("help", "data").stdout, re.M | re.S)[0]
+    run(textwrap.dedent(program), folder)
+    train(tigon, folder)
+    out = folder / "out"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    assert GenerationConfig.from_pretrained(out).temperature == 0.6
+    assert model.generation_config.eos_token_id == 0
+    ids = tokenizer("It is a truth", return_tensors="pt")
+    made = model.generate(**ids, do_sample=False, max_new_tokens=20, pad_token_id=0)
+    text = tokenizer.decode(made[0], skip_special_tokens=True)
+    flags = ["--prompt", "It is a truth", "--temperature", 0, "--tokens", 20]
+    assert tigon("sample", "--model", out, *flags).stdout == text + "\n"
+    # A folder without its tokenizer, as a checkpoint is one.
+    (out / "tokenizer.json").unlink()
+    refused = tigon("sample", "--model", out, *flags, check=False)
+    assert refused.returncode == 2
+    assert "--tokenizer" in refused.stderr
+    assert tigon("sample", "--model", out, "--tokenizer", folder / "Llama-3.2-1B", *flags).stdout == text + "\n"
 
 
 @pytest.mark.parametrize("source", ["text.txt", "texts.jsonl"])
