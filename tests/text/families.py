@@ -20,10 +20,9 @@ It's we'll THEY'RE I'd can't o'clock 'Tis '''
 """
 CORPUS = [AUSTEN[:400_000], OTHERS * 20]
 
-LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+LLAMA3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 O200K = "|".join(
     [
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -104,7 +103,9 @@ def smollm2():
 
 
 def o200k():
-    return byte_level_bpe(["<|endoftext|>"], split(O200K), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    return byte_level_bpe(
+        ["<|endoftext|>"], split(O200K), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    )
 
 
 def deepseek():
@@ -123,9 +124,11 @@ def sentencepiece_like(special, marks, vocab=1200):
     runs = ["▁" * n for n in range(2, 17)]
     pairs = [["▁", "▁"], *([["▁▁" * n, "▁▁" * n] for n in (1, 2, 4)])]
     tokens = dict.fromkeys([*special, *bytes_, *marks, *file["model"]["vocab"], *runs])
-    merges = [merge for merge in file["model"]["merges"]] + pairs
+    merges = [*file["model"]["merges"], *pairs]
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    model = models.BPE(vocabulary, [tuple(pair) for pair in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    model = models.BPE(
+        vocabulary, [tuple(pair) for pair in merges], unk_token="<unk>", fuse_unk=True, byte_fallback=True
+    )
     tokenizer = Tokenizer(model)
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
     return tokenizer
@@ -200,5 +203,3 @@ def merges_as_strings(tokenizer):
     file = json.loads(tokenizer.to_str())
     file["model"]["merges"] = [" ".join(pair) for pair in file["model"]["merges"]]
     return json.dumps(file)
-
-

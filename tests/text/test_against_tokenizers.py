@@ -44,12 +44,12 @@ def first_difference(ours, theirs):
     return f"from {place} on: {ours[place : place + 5]}, expected {theirs[place : place + 5]}"
 
 
-def same(both, text):
+def same(both, text, skips=(False, True)):
     ours, theirs = both
     expected = theirs.encode(text).ids
     got = ours.encode(text)
     assert got == expected, f"{text[:80]!r}: {first_difference(got, expected)}"
-    for skip in (False, True):
+    for skip in skips:
         assert ours.decode(got, skip) == theirs.decode(expected, skip_special_tokens=skip)
 
 
@@ -98,7 +98,8 @@ def test_random_ids(both):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "  ", "\n", " \n ", "a", " a", "a ", "   a   b\t\tc  ", "\r\n\r\n x", "'s 'S 'ſ 'LL 'K", "\u180e\u180e a\u180eb",
+    ["", " ", "  ", "\n", " \n ", "a", " a", "a ", "   a   b\t\tc  ", "\r\n\r\n x", "'s 'S 'ſ 'LL 'K",
+     "\u180e\u180e a\u180eb",
      "\u200b\u200d\ufeff", "e\u0301\u0323\u0301", "\u1100\u1161\u11a8", "\u0344 \u2126 \u212b \ufb01", "1234567 12 ٣٤٥ Ⅷ ½",
      "👩‍👩‍👧‍👦👍🏽🇩🇪🏴󠁧󠁢󠁥󠁮󠁧󠁿", OTHERS, "<0x0A><0x41>", "▁▁ ▁a▁ b", "  ▁  "],
 )  # fmt: skip
@@ -106,7 +107,9 @@ def test_small_texts(both, text):
     same(both, text)
 
 
-@pytest.mark.parametrize("unit", ["a", " ", "\n", "▁", "ab", "é", "e\u0301\u0323", "🙂", "\u0301", " a", "\n ", "0", "-", "漢字"])
+@pytest.mark.parametrize(
+    "unit", ["a", " ", "\n", "▁", "ab", "é", "e\u0301\u0323", "🙂", "\u0301", " a", "\n ", "0", "-", "漢字"]
+)
 def test_long_runs(both, unit):
     """Their time is the package's to bear: what takes the square of the length there is shorter here."""
     for length in (100, 3000):
@@ -157,7 +160,27 @@ def test_added_tokens_of_every_kind(family, strip, single_word, normalized, prob
     theirs.add_tokens([AddedToken(token, **kinds) for token in tokens])
     theirs.add_special_tokens([AddedToken(token, **kinds) for token in ("[s]", "s]s")])
     pair = probe(theirs.to_str()), theirs
+    # Theirs does not know a special token again that a normalizer changes: it would not be skipped.
+    skips = (False,) if family == "llama2" and normalized else (False, True)
     random.seed(5)
-    pieces = [*tokens, "[s]", "[s]s", "s]s", " ", "  ", "\u3000", "\n", "a", "_", "e\u0301", "\u200d", "Ⓐ", "!", "1", "x", "🙂"]
+    pieces = [
+        *tokens,
+        "[s]",
+        "[s]s",
+        "s]s",
+        " ",
+        "  ",
+        "\u3000",
+        "\n",
+        "a",
+        "_",
+        "e\u0301",
+        "\u200d",
+        "Ⓐ",
+        "!",
+        "1",
+        "x",
+        "🙂",
+    ]
     for _ in range(400):
-        same(pair, "".join(random.choice(pieces) for _ in range(random.randrange(1, 9))))
+        same(pair, "".join(random.choice(pieces) for _ in range(random.randrange(1, 9))), skips)
