@@ -13,6 +13,8 @@ namespace tigon::app {
 void add_bench(CLI::App& app);
 // tigon eval
 void add_eval(CLI::App& app, int& exit_code);
+// tigon tokenize
+void add_tokenize(CLI::App& app, int& exit_code);
 // tigon help
 void add_help(CLI::App& app);
 // tigon merge

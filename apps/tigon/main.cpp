@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> command_line = {"tigon"};
   command_line.insert(command_line.end(), given.begin(), given.end());
   tigon::app::add_study(app, std::move(command_line), code);
+  tigon::app::add_tokenize(app, code);
   tigon::app::add_sample(app, code);
   tigon::app::add_eval(app, code);
   tigon::app::add_merge(app);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "text/tokenizer_parts.hpp"
@@ -11,6 +12,7 @@ namespace tigon {
 struct TextEncoder::State {
   explicit State(std::shared_ptr<const TokenizerParts> all) : parts(std::move(all)) {}
 
+  std::vector<size_t> encode_sections(std::string_view text, std::span<const size_t> marks, std::vector<int32_t>& ids);
   void encode_text(std::string_view text, bool first, std::vector<int32_t>& ids);
   void encode_piece(std::string_view piece, std::vector<int32_t>& ids);
   void encode_word(std::string_view word, std::vector<int32_t>& ids);
@@ -37,18 +39,45 @@ void TextEncoder::encode(std::string_view text, std::vector<int32_t>& ids, bool 
   }
   std::string repaired;
   if (valid_utf8(text) != text.size()) text = repaired = repaired_utf8(text);
-  const TokenizerParts& parts = *state_->parts;
-  if (special) ids.insert(ids.end(), parts.post_processor.before.begin(), parts.post_processor.before.end());
+  const PostProcessor& around = state_->parts->post_processor;
+  if (special) ids.insert(ids.end(), around.before.begin(), around.before.end());
+  state_->encode_sections(text, {}, ids);
+  if (special) ids.insert(ids.end(), around.after.begin(), around.after.end());
+}
+
+std::vector<size_t> TextEncoder::encode_with_marks(std::string_view text, std::span<const size_t> marks,
+                                                   std::vector<int32_t>& ids) {
+  if (valid_utf8(text) != text.size())
+    throw Error(ErrorCode::invalid_argument, {.where = "tokenizer", .what = "the text is no UTF-8"});
+  return state_->encode_sections(text, marks, ids);
+}
+
+// Added tokens stand for themselves, so that the text between two of them is encoded alone. So is the part of it before
+// a mark: as long as its ids are those of the whole, they are of nothing else.
+std::vector<size_t> TextEncoder::State::encode_sections(std::string_view text, std::span<const size_t> marks,
+                                                        std::vector<int32_t>& ids) {
   std::vector<Section> sections;
-  parts.added.find(text, false, sections);
+  parts->added.find(text, false, sections);
+  std::vector<size_t> places;
   for (const Section& section : sections) {
+    const size_t begin = ids.size();
     if (section.id >= 0) {
       ids.push_back(section.id);
     } else {
-      state_->encode_text(text.substr(section.begin, section.end - section.begin), section.begin == 0, ids);
+      encode_text(text.substr(section.begin, section.end - section.begin), section.begin == 0, ids);
+    }
+    while (places.size() < marks.size() && marks[places.size()] < section.end) {
+      const size_t mark = marks[places.size()];
+      std::vector<int32_t> before;
+      if (section.id < 0 && mark > section.begin)
+        encode_text(text.substr(section.begin, mark - section.begin), section.begin == 0, before);
+      const auto same =
+          std::mismatch(before.begin(), before.end(), ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
+      places.push_back(begin + static_cast<size_t>(same.first - before.begin()));
     }
   }
-  if (special) ids.insert(ids.end(), parts.post_processor.after.begin(), parts.post_processor.after.end());
+  places.resize(marks.size(), ids.size());
+  return places;
 }
 
 void TextEncoder::State::encode_text(std::string_view text, bool first, std::vector<int32_t>& ids) {

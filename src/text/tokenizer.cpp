@@ -61,6 +61,10 @@ std::optional<std::string> Tokenizer::id_to_token(int32_t id) const {
   return token != nullptr ? std::optional(*token) : std::nullopt;
 }
 
+std::span<const int32_t> Tokenizer::prefix() const noexcept { return parts_->post_processor.before; }
+
+std::span<const int32_t> Tokenizer::suffix() const noexcept { return parts_->post_processor.after; }
+
 bool Tokenizer::is_special(int32_t id) const { return parts_->added.is_special(id); }
 
 int64_t Tokenizer::vocab() const noexcept { return std::max(parts_->model.end(), parts_->added.end()); }

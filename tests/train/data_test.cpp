@@ -100,6 +100,105 @@ TEST(TokenFile, TokensOutsideTheVocabularyAreNotWritten) {
 
 Sampler::Options options(int64_t seq) { return {.seq = seq, .vocab = 256, .seed = 4}; }
 
+// Documents of 1 to 7 tokens; of every third one the first half is not to be learnt.
+void write_documents(const std::filesystem::path& path, int64_t vocab, bool masked) {
+  TokenFileWriter writer(path, vocab);
+  for (int32_t i = 0; i < 50; ++i) {
+    std::vector<int32_t> tokens(static_cast<size_t>(i % 7 + 1), i);
+    std::vector<bool> learnt(tokens.size(), true);
+    for (size_t j = 0; masked && i % 3 == 2 && j < tokens.size() / 2; ++j) learnt[j] = false;
+    writer.add(tokens, learnt);
+  }
+  writer.finish();
+}
+
+TEST(TokenFile, DocumentsAndTheirMaskComeBack) {
+  const TemporaryFolder folder;
+  for (const int64_t vocab : {300, 70000}) {
+    for (const bool masked : {false, true}) {
+      write_documents(folder / "tokens", vocab, masked);
+      const TokenFile file(folder / "tokens");
+      EXPECT_EQ(file.vocab(), vocab);
+      EXPECT_EQ(file.documents(), 50);
+      EXPECT_EQ(file.has_mask(), masked);
+      const std::vector<int64_t> starts = file.document_starts(0, 50);
+      EXPECT_EQ(file.document_starts(49, 1)[0], starts[49]);
+      int64_t at = 0;
+      for (int32_t i = 0; i < 50; ++i) {
+        const int64_t length = i % 7 + 1;
+        ASSERT_EQ(starts[static_cast<size_t>(i)], at);
+        std::vector<int32_t> tokens(static_cast<size_t>(length));
+        file.read(at, length, tokens.data());
+        EXPECT_EQ(tokens, std::vector<int32_t>(static_cast<size_t>(length), i));
+        const std::vector<bool> learnt = file.read_mask(at, length);
+        for (int64_t j = 0; j < length; ++j)
+          EXPECT_EQ(learnt[static_cast<size_t>(j)], !(masked && i % 3 == 2 && j < length / 2)) << i << " " << j;
+        at += length;
+      }
+      EXPECT_EQ(file.tokens(), at);
+    }
+  }
+}
+
+TEST(TokenFile, AFileThatWasNotFinishedIsNotThere) {
+  const TemporaryFolder folder;
+  { TokenFileWriter(folder / "tokens", 300).add(std::vector<int32_t>{1}, {true}); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "."));
+  TokenFileWriter writer(folder / "tokens", 300);
+  EXPECT_THROW(writer.add(std::vector<int32_t>{300}, {true}), Error);
+  EXPECT_THROW(writer.add(std::vector<int32_t>{-1}, {true}), Error);
+}
+
+TEST(TokenFile, HostileEndsAreRefused) {
+  const TemporaryFolder folder;
+  write_documents(folder / "tokens", 300, true);
+  const std::string whole = read_text_file(folder / "tokens", 1 << 20);
+  const auto refused = [&](const std::string& bytes) {
+    write_text_file(folder / "broken", bytes);
+    EXPECT_THROW(TokenFile(folder / "broken"), Error);
+  };
+  for (size_t size = 8; size < whole.size(); size += 13) refused(whole.substr(0, size));
+  refused(whole + "x");
+  for (const size_t field : {32, 24, 16}) {
+    for (const std::string& value :
+         {std::string(8, '\xff'), std::string("\0\0\0\0\0\0\0\x40", 8), std::string(8, '\0')}) {
+      std::string bytes = whole;
+      refused(bytes.replace(bytes.size() - field, 8, value));
+    }
+  }
+  std::string bytes = whole;
+  refused(bytes.replace(bytes.size() - 16, 8, std::string(8, '\0')));
+  // The list of documents is looked at when it is read.
+  bytes = whole;
+  write_text_file(folder / "broken", bytes.replace(bytes.size() - 32 - 8, 8, std::string(8, '\xff')));
+  EXPECT_THROW((void)TokenFile(folder / "broken").document_starts(0, 50), Error);
+}
+
+TEST(Sampler, WhatTheMaskLeavesOutDoesNotCount) {
+  const TemporaryFolder folder;
+  write_documents(folder / "tokens", 300, true);
+  Sampler sampler(folder / "tokens", {.seq = 9, .vocab = 300, .shuffle = false});
+  sampler.check_labels();
+  TokenBatch batch;
+  sampler.fill(0, 15, batch);
+  const TokenFile file(folder / "tokens");
+  const std::vector<bool> learnt = file.read_mask(0, file.tokens());
+  int64_t counted = 0;
+  for (size_t i = 0; i < batch.labels.size(); ++i) {
+    const bool counts = learnt[i + 1];
+    counted += counts ? 1 : 0;
+    EXPECT_EQ(batch.labels[i] != -100, counts) << i;
+    if (i % 9 != 8) {
+      EXPECT_TRUE(!counts || batch.labels[i] == batch.ids[i + 1]);
+    }
+  }
+  EXPECT_EQ(batch.counted, counted);
+  TokenFileWriter writer(folder / "none", 300);
+  writer.add(std::vector<int32_t>(100, 1), std::vector<bool>(100, false));
+  writer.finish();
+  EXPECT_THROW(Sampler(folder / "none", {.seq = 9, .vocab = 300}).check_labels(), Error);
+}
+
 TEST(Sampler, EachEpochTakesEveryWindowOnce) {
   const TemporaryFolder folder;
   std::string text(101, ' ');

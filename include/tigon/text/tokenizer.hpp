@@ -31,6 +31,10 @@ class Tokenizer {
   // The text of ids, valid UTF-8 always. Ids without a token are left out, with `skip_special` special tokens too.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
+  // What encode() puts before and behind a text, with `special`.
+  std::span<const int32_t> prefix() const noexcept;
+  std::span<const int32_t> suffix() const noexcept;
+
   std::optional<int32_t> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(int32_t id) const;
   bool is_special(int32_t id) const;
@@ -56,6 +60,10 @@ class TextEncoder {
 
   // Appends the ids of a text of less than 2 GiB.
   void encode(std::string_view text, std::vector<int32_t>& ids, bool special = true);
+  // The same without special tokens, and for each of some places in a text of valid UTF-8, ascending, the first of the
+  // ids that is not of the text before it alone.
+  std::vector<size_t> encode_with_marks(std::string_view text, std::span<const size_t> marks,
+                                        std::vector<int32_t>& ids);
 
  private:
   struct State;

@@ -4,19 +4,32 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace tigon {
 
-// Tokens to train on. A token file is, little-endian: the 8 bytes "TIGONTOK", u32 version (1), u32 bytes per token (2
-// or 4), u64 number of tokens, u64 vocabulary size, then the tokens. Any other file is text: one token per byte.
+// Tokens to train on. A token file of version 1 is, little-endian: the 8 bytes "TIGONTOK", u32 version (1), u32 bytes
+// per token (2 or 4), u64 number of tokens, u64 vocabulary size, then the tokens. One of version 2 knows its documents
+// and which tokens are to be learnt, and can be written without knowing how many there will be: the same 32 bytes with
+// version 2 and a number of 0; the tokens; where there is a mask, a bit per token in bytes, the lowest first: whether
+// it counts as a label; a u64 per document, the token that it begins with; then u64 number of tokens, u64 of documents,
+// u64 whether there is a mask, and the 8 bytes "TIGONEND". Any other file is text: one token per byte.
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);
 
+  const std::filesystem::path& path() const noexcept { return path_; }
   int64_t tokens() const noexcept { return tokens_; }
   int64_t vocab() const noexcept { return vocab_; }
+  // How many documents the tokens are of; 0 where the file does not know.
+  int64_t documents() const noexcept { return documents_; }
+  // The tokens that `count` documents begin with, from the `first` on: ascending, the first of the file 0.
+  std::vector<int64_t> document_starts(int64_t first, int64_t count) const;
+  bool has_mask() const noexcept { return mask_ > 0; }
+  // Whether each of the tokens [first, first + count) is to be learnt; all are where there is no mask.
+  std::vector<bool> read_mask(int64_t first, int64_t count) const;
   // What a file that is no token file is, by its first bytes and its name: "plain text", "gzip", …; of a token file
   // empty.
   const std::string& format() const noexcept { return format_; }
@@ -27,9 +40,15 @@ class TokenFile {
   void check(int64_t first, int64_t last) const;
 
  private:
+  void read_end(int64_t size);
+  void check_range_of_tokens(int64_t first, int64_t count) const;
+  std::vector<unsigned char> read_bytes(int64_t at, int64_t bytes) const;
+
   std::filesystem::path path_;
   mutable std::ifstream file_;
   int64_t start_ = 0;  // of the first token in the file
+  int64_t mask_ = 0;   // of the mask; 0: there is none
+  int64_t document_list_ = 0, documents_ = 0;
   int64_t width_ = 1;
   int64_t tokens_ = 0;
   int64_t vocab_ = 256;
@@ -89,7 +108,28 @@ class Sampler {
   std::vector<uint32_t> order_;
 };
 
-// Writes a token file. Throws Error, before anything is written, where a token is outside the vocabulary.
+// Writes a token file of version 2, a document after the other. It appears whole, by finish(), or not at all. What has
+// to wait for the last token waits in memory: 8 bytes per document, and a bit per token where there is a mask.
+class TokenFileWriter {
+ public:
+  TokenFileWriter(const std::filesystem::path& path, int64_t vocab);
+  ~TokenFileWriter();
+  TokenFileWriter(const TokenFileWriter&) = delete;
+  TokenFileWriter& operator=(const TokenFileWriter&) = delete;
+
+  // A document, not empty, or more of the last one. `learnt`, as long as the tokens: which of them count as labels.
+  // Where none was ever left out, no mask is written.
+  void add(std::span<const int32_t> tokens, const std::vector<bool>& learnt, bool begins = true);
+  void finish();
+  int64_t tokens() const noexcept;
+  int64_t learnt() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Writes a token file of version 1. Throws Error, before anything is written, where a token is outside the vocabulary.
 void write_token_file(const std::filesystem::path& path, const std::vector<int32_t>& tokens, int64_t vocab);
 
 }  // namespace tigon

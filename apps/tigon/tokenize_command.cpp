@@ -1,0 +1,109 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+
+#include "commands.hpp"
+#include "progress.hpp"
+#include "screen.hpp"
+#include "signals.hpp"
+#include "tigon/core/error.hpp"
+#include "tigon/text/chat_template.hpp"
+#include "tigon/train/tokenize.hpp"
+
+namespace tigon::app {
+
+namespace {
+
+struct Flags {
+  TokenizeOptions options;
+  std::string loss_on = "completion";
+};
+
+void show_dropped(const TokenizeReport& report) {
+  for (const TokenizeReport::Dropped& dropped : report.dropped) {
+    std::string places;
+    for (const std::string& place : dropped.first) places += (places.empty() ? "" : ", ") + place;
+    const bool all = static_cast<int64_t>(dropped.first.size()) == dropped.lines;
+    show("dropped {} line{}: {} ({}{})\n", dropped.lines, dropped.lines == 1 ? "" : "s", dropped.why, places,
+         all ? "" : ", …");
+  }
+  if (report.repaired > 0)
+    show("{} pieces of text have bytes that are no UTF-8; each counts as U+FFFD\n", report.repaired);
+}
+
+int run(const Flags& flags) {
+  using Clock = std::chrono::steady_clock;
+  TokenizeOptions options = flags.options;
+  options.learn_all = flags.loss_on == "all";
+  const CatchSignals signals;
+  const auto begin = Clock::now();
+  TokenizeReport report;
+  {
+    Progress bar;
+    report = tokenize(options, [&](int64_t done, int64_t total) {
+      constexpr int kParts = 1000;
+      const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
+      bar.show(static_cast<int>(share * kParts), kParts, "tokenizing");
+      return !signals.stop();
+    });
+    bar.clear();
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (report.stopped) {
+    show("stopped; nothing was written\n");
+    return signals.exit_code();
+  }
+  show_dropped(report);
+  if (report.tokens == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = "tigon tokenize", .what = "nothing is left of the input, and nothing was written"});
+  }
+  show("{}: {} tokens of {} documents, a vocabulary of {}; {} of them are learnt\n", options.output.string(),
+       report.tokens, report.documents, report.vocab, report.learnt);
+  show("{:.1f} MB in {:.1f} s, {:.1f} MB/s; behind each text: {}\n", static_cast<double>(report.bytes) * 1e-6, seconds,
+       static_cast<double>(report.bytes) * 1e-6 / seconds, report.end_of_text.empty() ? "nothing" : report.end_of_text);
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, int& exit_code) {
+  CLI::App* tokenize = app.add_subcommand("tokenize", "Texts and chats into a token file");
+  const auto flags = std::make_shared<Flags>();
+  TokenizeOptions& options = flags->options;
+  tokenize->add_option("inputs", options.inputs, "Text, or JSON lines (.jsonl)")->type_name("FILE")->required();
+  tokenize->add_option("--tokenizer", options.tokenizer, "A model's folder, or its tokenizer.json")
+      ->type_name("FOLDER")
+      ->required();
+  tokenize->add_option("--output", options.output, "The token file, for tigon train --data")
+      ->type_name("FILE")
+      ->required();
+  std::string names;
+  for (const std::string& name : ChatTemplate::names()) names += (names.empty() ? "" : ", ") + name;
+  tokenize
+      ->add_option(
+          "--template", options.chat_template,
+          "How chats are written: " + names + ". Without it the folder's, where that is a published one of these")
+      ->type_name("NAME");
+  tokenize
+      ->add_option("--loss-on", flags->loss_on,
+                   "What is learnt of chats, prompts and instructions: the answers, or all")
+      ->check(CLI::IsMember({"completion", "all"}))
+      ->capture_default_str();
+  tokenize
+      ->add_option("--end-of-text", options.end_of_text,
+                   "The token behind each text, or none. Without it the folder's eos_token")
+      ->type_name("TOKEN");
+  tokenize->add_option("--text-field", options.text_field, "Where a line of JSON has its text")
+      ->type_name("NAME")
+      ->capture_default_str();
+  tokenize->add_option("--threads", options.threads, "As many as there are cores, where it is 0")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  tokenize->footer(
+      "\nExample:  tigon tokenize chats.jsonl --tokenizer Qwen2-0.5B-Instruct --template qwen2 --output chats.bin\n"
+      "docs/training.md says what a line may hold.");
+  tokenize->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace tigon::app

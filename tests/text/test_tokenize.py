@@ -1,0 +1,363 @@
+"""`tigon tokenize`: its token files hold what Transformers makes of the same texts and chats."""
+
+import json
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families import AUSTEN, OTHERS, gemma, gpt2, llama2, llama3, mistral, qwen2, smollm2, trained
+from tokenizers import AddedToken, Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# As published with the models. Names here are ours.
+ALTERNATE = (
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate "
+    "user/assistant/user/assistant/...') }}{% endif %}"
+)
+CHATML = (
+    "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def with_default(system):
+    return (
+        "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n"
+        + system
+        + "<|im_end|>\\n' }}{% endif %}"
+        + CHATML
+    )
+
+
+TEMPLATES = {
+    "chatml": (qwen2, "{% for message in messages %}" + CHATML),
+    "qwen2": (qwen2, with_default("You are a helpful assistant.")),
+    "smollm2": (smollm2, with_default("You are a helpful AI assistant named SmolLM, trained by Hugging Face")),
+    "llama3": (
+        llama3,
+        "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + "
+        "message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
+        "{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
+        "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
+    ),
+    "llama2": (
+        llama2,
+        "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = "
+        "messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}"
+        "{% for message in loop_messages %}" + ALTERNATE + "{% if loop.index0 == 0 and system_message != false %}"
+        "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}"
+        "{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + "
+        "content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + "
+        "eos_token }}{% endif %}{% endfor %}",
+    ),
+    "mistral": (
+        mistral,
+        "{{ bos_token }}{% for message in messages %}" + ALTERNATE + "{% if message['role'] == 'user' %}{{ '[INST] ' + "
+        "message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}"
+        "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}",
+    ),
+    "gemma": (
+        gemma,
+        "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+        "{% endif %}{% for message in messages %}" + ALTERNATE + "{% if (message['role'] == 'assistant') %}{% set role = "
+        "'model' %}{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\\n' + "
+        "message['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}"
+        "{{'<start_of_turn>model\\n'}}{% endif %}",
+    ),
+    "phi3": (
+        smollm2,
+        "{% for message in messages %}{% if message['role'] == 'system' and message['content'] %}{{'<|system|>\n' + "
+        "message['content'] + '<|end|>\n'}}{% elif message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + "
+        "'<|end|>\n'}}{% elif message['role'] == 'assistant' %}{{'<|assistant|>\n' + message['content'] + '<|end|>\n'}}"
+        "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}",
+    ),
+}  # fmt: skip
+EDGES = {
+    llama2: ("<s>", "</s>"), mistral: ("<s>", "</s>"), gemma: ("<bos>", "<eos>"), qwen2: ("<|endoftext|>", "<|im_end|>"),
+    smollm2: ("<|im_start|>", "<|im_end|>"), llama3: ("<|begin_of_text|>", "<|eot_id|>"), gpt2: ("<|endoftext|>",) * 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def tigon():
+    program = os.environ.get("TIGON", str(ROOT / "build" / "release" / "bin" / "tigon"))
+
+    def run(*words, check=True):
+        result = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
+        assert not check or result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model's folder of a family, as save_pretrained leaves it, and its tokenizer."""
+
+    def make(family, template=None):
+        tokenizer = Tokenizer.from_str(trained(family).to_str())
+        bos, eos = EDGES[family]
+        if template and "start_header_id" in template:
+            tokenizer.add_special_tokens(
+                [AddedToken(f"<|{side}_header_id|>", normalized=False) for side in ("start", "end")]
+            )
+        theirs = PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, bos_token=bos, eos_token=eos, chat_template=template
+        )
+        theirs.save_pretrained(tmp_path / "model")
+        return tmp_path / "model", theirs
+
+    return make
+
+
+class Tokens:
+    """A token file of version 2, read as docs/training.md describes it."""
+
+    def __init__(self, path):
+        data = Path(path).read_bytes()
+        magic, version, width, zero, self.vocab = struct.unpack_from("<8sIIQQ", data)
+        count, documents, masked, end = struct.unpack_from("<QQQ8s", data, len(data) - 32)
+        assert (magic, version, zero, end) == (b"TIGONTOK", 2, 0, b"TIGONEND")
+        self.ids = np.frombuffer(data, f"<u{width}", count, 32).tolist()
+        at = 32 + count * width
+        bits = np.frombuffer(data, np.uint8, (count + 7) // 8, at) if masked else np.array([], np.uint8)
+        self.learnt = np.unpackbits(bits, count=count, bitorder="little").tolist() if masked else [1] * count
+        self.starts = np.frombuffer(data, "<u8", documents, at + len(bits)).tolist()
+        assert at + len(bits) + 8 * documents + 32 == len(data)
+
+    def documents(self):
+        ends = [*self.starts[1:], len(self.ids)]
+        return [(self.ids[a:b], self.learnt[a:b]) for a, b in zip(self.starts, ends, strict=True)]
+
+
+def write_lines(path, samples):
+    path.write_text("".join((s if isinstance(s, str) else json.dumps(s)) + "\n" for s in samples))
+    return path
+
+
+CHATS = [
+    [("user", "Who are you?"), ("assistant", "A tiger and a lion, in a way.")],
+    [
+        ("system", " Be brief. "),
+        ("user", "  Say hello \n"),
+        ("assistant", " Hello! \n"),
+        ("user", "é🙂"),
+        ("assistant", "ok"),
+    ],
+    [
+        ("user", "\n\ncode:\n\tx = 1"),
+        ("assistant", "\n```\nx = 2\n```\n\n"),
+        ("user", "Thanks"),
+        ("assistant", "'s all right"),
+    ],
+    [("user", "Say <s> or <|im_end|>"), ("assistant", "  two  spaces")],
+]
+
+
+@pytest.mark.parametrize("recognised", [False, True], ids=["named", "recognised"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_chats_are_what_transformers_makes_of_them(name, recognised, tigon, folder, tmp_path):
+    family, template = TEMPLATES[name]
+    model, theirs = folder(family, template)
+    chats = [[{"role": role, "content": text} for role, text in chat] for chat in CHATS]
+    if name in ("mistral", "gemma"):
+        chats = [chat for chat in chats if chat[0]["role"] != "system"]
+    lines = write_lines(tmp_path / "chats.jsonl", [{"messages": chat} for chat in chats])
+    if not recognised:  # whatever the folder says
+        (model / "chat_template.jinja").write_text("{{ messages }}")
+    words = [] if recognised else ["--template", name]
+    tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin", *words)
+    file = Tokens(tmp_path / "tokens.bin")
+    assert file.vocab == len(theirs)
+    for chat, (ids, learnt) in zip(chats, file.documents(), strict=True):
+        assert ids == theirs.apply_chat_template(chat, tokenize=True, return_dict=False, chat_template=template)
+        # What is learnt is the answers, each with the token that ends it.
+        strip = name in ("llama2", "llama3", "gemma")
+        answers = [m["content"].strip() if strip else m["content"] for m in chat if m["role"] == "assistant"]
+        runs, last = [], 0
+        for token, flag in zip(ids, learnt, strict=True):
+            if flag and not last:
+                runs.append([])
+            if flag:
+                runs[-1].append(token)
+            last = flag
+        assert len(runs) == len(answers)
+        end = {"gemma": "<end_of_turn>", "phi3": "<|end|>", "llama3": "<|eot_id|>"}.get(name, EDGES[family][1])
+        for run, answer in zip(runs, answers, strict=True):
+            text = theirs.decode(run, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            assert text.replace(end, "").strip() == answer.strip()
+            assert text.rstrip().endswith(end)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma", "llama2"])
+def test_chats_that_a_template_does_not_take(name, tigon, folder, tmp_path):
+    model, _ = folder(*TEMPLATES[name])
+    good = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    samples = [
+        {"messages": good},
+        {"messages": [*good, *good[1:]]},
+        {"messages": good[1:]},
+        {"messages": [*good, {"role": "tool", "content": "x"}]},
+        {"messages": good[:1]},
+        {"messages": []},
+    ]
+    lines = write_lines(tmp_path / "chats.jsonl", samples)
+    said = tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin").stdout
+    assert "dropped 3 lines: chat template: user and assistant do not take turns" in said
+    assert "nobody answers in this chat" in said
+    assert "there are no messages" in said
+    assert len(Tokens(tmp_path / "tokens.bin").starts) == 1
+
+
+@pytest.mark.parametrize("family", [gpt2, llama3, llama2, gemma], ids=lambda f: f.__name__)
+def test_texts(family, tigon, folder, tmp_path):
+    model, theirs = folder(family)
+    end = theirs.eos_token_id
+    texts = [AUSTEN[:5000], OTHERS, "a", " \n"]
+    lines = write_lines(tmp_path / "texts.jsonl", [{"text": text, "other": 1} for text in texts])
+    (tmp_path / "book.txt").write_text(AUSTEN[:300_000])
+    tigon("tokenize", lines, tmp_path / "book.txt", "--tokenizer", model, "--output", tmp_path / "tokens.bin")
+    documents = Tokens(tmp_path / "tokens.bin").documents()
+    for text, (ids, learnt) in zip([*texts, AUSTEN[:300_000]], documents, strict=True):
+        assert ids == [*theirs(text)["input_ids"], end]
+        assert all(learnt)
+
+
+def test_prompts_and_instructions(tigon, folder, tmp_path):
+    model, theirs = folder(llama2)
+    samples = [
+        {"prompt": "Two and two? ", "completion": "Four."},
+        {"prompt": "Two", "completion": "gether"},
+        {"instruction": "Add.", "input": "2 2", "output": "4"},
+        {"instruction": "Sing.", "input": "", "output": "La"},
+    ]
+    head = "Below is an instruction that describes a task"
+    rest = "Write a response that appropriately completes the request.\n\n### Instruction:\n"
+    prompts = [
+        "Two and two? ",
+        "Two",
+        f"{head}, paired with an input that provides further context. {rest}Add.\n\n### Input:\n2 2\n\n### Response:\n",
+        f"{head}. {rest}Sing.\n\n### Response:\n",
+    ]
+    lines = write_lines(tmp_path / "samples.jsonl", samples)
+    tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin")
+    documents = Tokens(tmp_path / "tokens.bin").documents()
+    for sample, prompt, (ids, learnt) in zip(samples, prompts, documents, strict=True):
+        answer = sample.get("completion") or sample["output"]
+        assert ids == [*theirs(prompt + answer)["input_ids"], theirs.eos_token_id]
+        before = theirs(prompt)["input_ids"]
+        same = next((i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), len(before))
+        assert learnt == [0] * same + [1] * (len(ids) - same)
+    tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "all.bin", "--loss-on", "all")
+    assert all(Tokens(tmp_path / "all.bin").learnt)
+
+
+def test_share_gpt_and_alpaca_by_a_template(tigon, folder, tmp_path):
+    model, theirs = folder(*TEMPLATES["chatml"])
+    chats = [
+        [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+        [{"role": "user", "content": "Add.\n\n2 2"}, {"role": "assistant", "content": "4"}],
+        [{"role": "user", "content": "two parts"}, {"role": "assistant", "content": "a"}],
+    ]
+    parts = [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]
+    samples = [
+        {"conversations": [{"from": f, "value": v} for f, v in (("system", "s"), ("human", "q"), ("gpt", "a"))]},
+        {"instruction": "Add.", "input": "2 2", "output": "4"},
+        {"messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "a"}]},
+    ]
+    lines = write_lines(tmp_path / "samples.jsonl", samples)
+    tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin")
+    for chat, (ids, _) in zip(chats, Tokens(tmp_path / "tokens.bin").documents(), strict=True):
+        assert ids == theirs.apply_chat_template(chat, tokenize=True, return_dict=False)
+
+
+def test_what_is_dropped_is_said(tigon, folder, tmp_path):
+    model, _ = folder(gpt2)
+    samples = [{"text": "a"}, "{", {"text": ""}, {"text": 1}, "", {"nothing": 1}, "[]", '{"text": "\\ud800"}',
+               {"conversations": 1},
+               {"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, {"prompt": "x", "completion": ""},
+               {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, *["{"] * 7, {"text": "b"}]  # fmt: skip
+    lines = write_lines(tmp_path / "samples.jsonl", samples)
+    said = tigon(
+        "tokenize", lines, "--tokenizer", model, "--template", "chatml", "--output", tmp_path / "tokens.bin"
+    ).stdout
+    places = ", ".join(f"{lines}:{i}" for i in (2, 8, 13, 14, 15))
+    assert f"dropped 9 lines: the line is not JSON ({places}, …)" in said
+    for why, line in {
+        "the text is empty": 3, '"text" is no text': 4, "it has none of the known fields": 6, "the line is no JSON object": 7,
+        "the chat is no list": 9, "a message calls tools": 10, "the answer is empty": 11,
+        "a message is not of text alone": 12,
+    }.items():  # fmt: skip
+        assert any(why in text and f":{line})" in text for text in said.splitlines()), (why, said)
+    assert len(Tokens(tmp_path / "tokens.bin").starts) == 2
+
+
+def test_bytes_do_not_depend_on_threads(tigon, folder, tmp_path):
+    """Several pieces of each kind, and a text that is cut."""
+    model, theirs = folder(gpt2)
+    text = AUSTEN + AUSTEN[::-1]
+    (tmp_path / "book.txt").write_text(text)
+    lines = write_lines(tmp_path / "lines.jsonl", [{"text": line} for line in AUSTEN.split("\n") if line])
+    for threads in (1, 2, 5):
+        tigon("tokenize", lines, tmp_path / "book.txt", lines, "--tokenizer", model, "--threads", threads,
+              "--output", tmp_path / f"{threads}.bin")  # fmt: skip
+    bytes_ = (tmp_path / "1.bin").read_bytes()
+    assert bytes_ == (tmp_path / "2.bin").read_bytes() == (tmp_path / "5.bin").read_bytes()
+    documents = Tokens(tmp_path / "1.bin").documents()
+    count = sum(1 for line in AUSTEN.split("\n") if line)
+    assert len(documents) == 2 * count + 1
+    assert documents[:count] == documents[count + 1 :]
+    assert theirs.decode(documents[count][0][:-1], clean_up_tokenization_spaces=False) == text
+
+
+def test_errors_leave_nothing(tigon, folder, tmp_path):
+    model, _ = folder(gpt2)
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "a.json").write_text("[]")
+    (tmp_path / "a.gz").write_bytes(b"\x1f\x8b")
+    write_lines(tmp_path / "none.jsonl", ["{"])
+    output = tmp_path / "tokens.bin"
+
+    def refused(*words):
+        result = tigon("tokenize", *words, "--output", output, check=False)
+        assert result.returncode != 0
+        assert not list(tmp_path.glob("tokens.bin*"))
+        return result.stderr
+
+    assert "jq" in refused(tmp_path / "a.json", "--tokenizer", model)
+    assert "gzip" in refused(tmp_path / "a.gz", "--tokenizer", model)
+    assert "nothing is left" in refused(tmp_path / "none.jsonl", "--tokenizer", model)
+    assert "no such token" in refused(tmp_path / "a.txt", "--tokenizer", model, "--end-of-text", "<nothing>")
+    assert "chatml, qwen2" in refused(tmp_path / "a.txt", "--tokenizer", model, "--template", "x")
+    chat = write_lines(tmp_path / "chat.jsonl", [{"messages": [{"role": "user", "content": "a"}]}])
+    said = refused(chat, "--tokenizer", model)
+    assert "--template" in said
+    assert "chatml, qwen2" in said
+    (model / "tokenizer_config.json").unlink()
+    assert "names no eos_token" in refused(tmp_path / "a.txt", "--tokenizer", model)
+    tigon("tokenize", tmp_path / "a.txt", "--tokenizer", model, "--end-of-text", "none", "--output", output)
+    assert len(Tokens(output).ids) == 1
+
+
+def test_trains_on_it(tigon, folder, tmp_path):
+    """A run takes the mask: with answers that are one token, and nothing else learnt, the loss goes to zero."""
+    model, theirs = folder(*TEMPLATES["chatml"])
+    chats = [
+        [{"role": "user", "content": AUSTEN[i : i + 40]}, {"role": "assistant", "content": "x"}] for i in range(300)
+    ]
+    lines = write_lines(tmp_path / "chats.jsonl", [{"messages": chat} for chat in chats])
+    tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin")
+    shape = {"model_type": "llama", "vocab_size": len(theirs), "hidden_size": 32, "intermediate_size": 48,
+             "num_hidden_layers": 1, "num_attention_heads": 2}  # fmt: skip
+    (model / "config.json").write_text(json.dumps(shape))
+    log = tmp_path / "log.jsonl"
+    tigon("train", "--model", model, "--data", tmp_path / "tokens.bin", "--seq", 64, "--batch", 4, "--steps", 40,
+          "--lr", 1e-2, "--log", log)  # fmt: skip
+    losses = [line["loss"] for line in map(json.loads, log.read_text().splitlines()) if "loss" in line]
+    assert losses[0] > 5
+    assert losses[-1] < 0.5
