@@ -73,10 +73,15 @@ void TrainFlags::add_data(CLI::App& command) {
       .add_option("--ignore-token", run_.ignored_token,
                   "Labels equal to this token of the vocabulary do not count (padding); negative: all count")
       ->type_name("TOKEN");
+  add_word(
+      command, "--documents",
+      "apart: a token sees its own document alone, and none is foretold from the one before (on the CPU). joined: a "
+      "row is one text",
+      "joined", [this](const std::string& text) { model.train.documents_apart = text == "apart"; })
+      ->check(CLI::IsMember({"apart", "joined"}));
   command
       .add_option("--document-end", run_.document_end,
-                  "The token that ends a document: those behind it do not see those before it, and what comes next is "
-                  "not foretold from it; negative: none. On the CPU")
+                  "For --documents apart: the token that ends each, where the file does not know its documents")
       ->type_name("TOKEN");
   command.add_flag("!--sequential", run_.shuffle, "Take the data in order, without shuffling");
   CLI::Option* eval_data =

@@ -30,8 +30,18 @@ Sampler::Sampler(const std::filesystem::path& path, const Options& options) : op
   };
   check_token("ignored token (--ignore-token)", options.ignored_token);
   check_token("end of a document (--document-end)", options.document_end);
+  const auto without_documents = [&](std::string where, const char* what) {
+    throw Error(ErrorCode::invalid_argument, {.where = std::move(where),
+                                              .what = what,
+                                              .fix = "Make a file that knows its documents with tigon tokenize, or "
+                                                     "name the token that ends each with --document-end."});
+  };
+  if (path.empty() && options.documents_apart)
+    without_documents("--documents apart", "random tokens have no documents");
   if (path.empty()) return;
   file_ = std::make_unique<TokenFile>(path);
+  if (options.documents_apart && options.document_end < 0 && file_->documents() == 0)
+    without_documents(path.string(), "this file does not know its documents");
   if (!options.bytes) refuse_bytes(path, file_->format(), options.vocab);
   if (file_->vocab() > options.vocab) {
     bad_token_file(path, "the data's vocabulary is larger than the model's", "at most " + std::to_string(options.vocab),
@@ -115,17 +125,30 @@ int64_t Sampler::window_of(int64_t sample) {
   return order_[static_cast<size_t>(sample % windows_)];
 }
 
+std::vector<char> Sampler::beginnings(int64_t place, const std::vector<int32_t>& window) const {
+  std::vector<char> begins(window.size(), 0);
+  if (options_.document_end < 0) {
+    for (const int64_t start : file_->starts_among(place + 1, options_.seq))
+      begins[static_cast<size_t>(start - place)] = 1;
+    return begins;
+  }
+  for (size_t i = 1; i < window.size(); ++i) begins[i] = window[i - 1] == options_.document_end;
+  return begins;
+}
+
 void Sampler::fill(int64_t first, int64_t count, TokenBatch& batch) {
   check_range("first sample", static_cast<double>(first), 0, 0x1p38);  // so that its tokens can be counted
   check_range("number of samples", static_cast<double>(count), 0, 0x1p32);
   const int64_t seq = options_.seq;
   std::vector<int32_t> window(static_cast<size_t>(seq + 1));
   std::vector<bool> learnt;
+  std::vector<char> beginning;
   for (int64_t s = first; s < first + count; ++s) {
     if (file_) {
       const int64_t place = options_.first_token + window_of(s) * seq;
       file_->read(place, seq + 1, window.data());
       if (file_->has_mask()) learnt = file_->read_mask(place, seq + 1);
+      if (options_.documents_apart) beginning = beginnings(place, window);
     } else {
       const RandomStream random{.seed = options_.seed, .tensor = 0x7092u};
       for (int64_t i = 0; i <= seq; ++i) {
@@ -137,12 +160,12 @@ void Sampler::fill(int64_t first, int64_t count, TokenBatch& batch) {
     int32_t start = 0;
     for (int64_t i = 1; i <= seq; ++i) {
       const int32_t token = window[static_cast<size_t>(i)];
-      const bool ends = options_.document_end >= 0 && window[static_cast<size_t>(i - 1)] == options_.document_end;
+      const bool begins = !beginning.empty() && beginning[static_cast<size_t>(i)];
       const bool counts =
-          !ends && token != options_.ignored_token && (learnt.empty() || learnt[static_cast<size_t>(i)]);
+          !begins && token != options_.ignored_token && (learnt.empty() || learnt[static_cast<size_t>(i)]);
       const int64_t label = counts ? token : options_.ignore_index;
-      if (options_.document_end >= 0) batch.starts.push_back(start);
-      if (ends) start = static_cast<int32_t>(i);
+      if (options_.documents_apart) batch.starts.push_back(start);
+      if (begins) start = static_cast<int32_t>(i);
       batch.labels.push_back(static_cast<int32_t>(label));
       batch.counted += label == options_.ignore_index ? 0 : 1;
     }

@@ -40,6 +40,7 @@ Sampler::Options sampler_options(const ModelConfig& model, const TrainConfig& tr
                            .shuffle = options.shuffle && !eval,
                            .ignored_token = options.ignored_token,
                            .ignore_index = train.ignore_index,
+                           .documents_apart = train.documents_apart,
                            .document_end = options.document_end,
                            .bytes = options.bytes};
   // Without a file of its own, evaluation takes the end of the data.
@@ -91,7 +92,8 @@ class Run {
                  {"data", data_.fingerprint()},
                  {"ignored token (--ignore-token)", std::to_string(options.ignored_token)},
                  {"shuffle", options.shuffle ? "yes" : "no"}};
-    if (train.documents_apart) settings_["end of a document (--document-end)"] = std::to_string(options.document_end);
+    if (train.documents_apart)
+      settings_["documents (--documents, --document-end)"] = "apart by " + std::to_string(options.document_end);
     if (train.lora.any()) settings_["adapters (--lora)"] = lora_to_string(train.lora);
   }
 
@@ -597,11 +599,13 @@ RunResult run_training(const ModelConfig& model, TrainConfig train, const RunOpt
                  .what = "NVTX ranges are for NVIDIA's tools, and come with the CUDA backend",
                  .fix = "Add --device cuda, or take --trace."});
   }
+  if (options.document_end >= 0 && !train.documents_apart) {
+    throw Error(ErrorCode::invalid_argument, {.where = "--document-end", .what = "needs --documents apart"});
+  }
   if (options.epochs > 0) {
     check_train_config(train, model);
     train.steps = steps_of(model, train, options);
   }
-  train.documents_apart = options.document_end >= 0;
   train.evaluates = !options.eval_data.empty() || options.eval_fraction > 0;
   fs::path& folder = train.memory.disk.folder;
   if (folder.empty() && !options.checkpoints.empty()) folder = folder_beside(options.checkpoints);

@@ -122,6 +122,24 @@ std::vector<int64_t> TokenFile::document_starts(int64_t first, int64_t count) co
   return starts;
 }
 
+std::vector<int64_t> TokenFile::starts_among(int64_t first, int64_t count) const {
+  // The list may be longer than memory: it stays in the file.
+  int64_t begin = 0;
+  for (int64_t end = documents_; begin < end;) {
+    const int64_t middle = begin + (end - begin) / 2;
+    document_starts(middle, 1)[0] < first ? begin = middle + 1 : end = middle;
+  }
+  std::vector<int64_t> among;
+  constexpr int64_t kPiece = 256;
+  for (; begin < documents_; begin += kPiece) {
+    for (const int64_t start : document_starts(begin, std::min(kPiece, documents_ - begin))) {
+      if (start >= first + count) return among;
+      among.push_back(start);
+    }
+  }
+  return among;
+}
+
 void TokenFile::check(int64_t first, int64_t last) const {
   constexpr int64_t kMost = int64_t{1} << 30, kPiece = int64_t{1} << 20;
   const bool always_inside = int64_t{1} << (8 * width_) <= vocab_;

@@ -173,7 +173,7 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                                               .got = std::to_string(train.memory.update_piece)});
   }
   if (train.documents_apart && train.device.kind != DeviceKind::cpu) {
-    throw Error(ErrorCode::unsupported, {.where = "--document-end",
+    throw Error(ErrorCode::unsupported, {.where = "--documents apart",
                                          .what = "attention within documents is not on a GPU yet",
                                          .fix = "Leave it out: a token then sees the documents before its own too."});
   }

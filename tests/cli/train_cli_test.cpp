@@ -68,9 +68,11 @@ std::vector<std::string> small_run(const std::string& folder, int steps) {
 
 TEST(TrainCli, DocumentsThatAreApartSayHowManyTokensCount) {
   const std::string run = "train --model llama-bytes-1m --batch 2 --seq 64 --steps 2 --no-gemm-ceiling --data " + kText;
-  expect(tigon(run + " --document-end 10"), 0, {"tokens/s, ", " count"});
+  expect(tigon(run + " --documents apart --document-end 10"), 0, {"tokens/s, ", " count"});
+  expect(tigon(run + " --documents apart"), 2, {"does not know its documents", "tigon tokenize", "--document-end"});
   EXPECT_EQ(tigon(run).text.find(" count"), std::string::npos);
-  expect(tigon(run + " --document-end 256"), 2, {"--document-end", "below 256"});
+  expect(tigon(run + " --documents apart --document-end 256"), 2, {"--document-end", "below 256"});
+  expect(tigon(run + " --document-end 10"), 2, {"needs --documents apart"});
 }
 
 TEST(TrainCli, HelpTeaches) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <numeric>
 #include <set>
@@ -247,6 +248,7 @@ TEST(Sampler, WhatFollowsTheEndOfADocumentBeginsAnew) {
   const TemporaryFolder folder;
   write_text_file(folder / "text", "ab0cde00fghijklm0");
   Sampler::Options o = options(8);
+  o.documents_apart = true;
   o.document_end = '0';
   o.shuffle = false;
   Sampler sampler(folder / "text", o);
@@ -260,6 +262,26 @@ TEST(Sampler, WhatFollowsTheEndOfADocumentBeginsAnew) {
   EXPECT_EQ(batch.ids.size(), 16U);
   o.document_end = 256;
   EXPECT_THROW(Sampler(folder / "text", o), Error);
+  o.document_end = -1;
+  EXPECT_THROW(Sampler(folder / "text", o), Error);  // which documents?
+  EXPECT_THROW(Sampler({}, o), Error);
+  // The same from a file that knows them, of any number.
+  const std::string text = read_text_file(folder / "text", 100);
+  TokenFileWriter writer(folder / "tokens", 256);
+  for (size_t i = 0; i < text.size(); ++i)
+    writer.add(std::array{static_cast<int32_t>(text[i])}, {true}, i == 0 || text[i - 1] == '0');
+  writer.finish();
+  Sampler known(folder / "tokens", o);
+  TokenBatch again;
+  known.fill(0, 2, again);
+  EXPECT_EQ(again.ids, batch.ids);
+  EXPECT_EQ(again.labels, batch.labels);
+  EXPECT_EQ(again.starts, batch.starts);
+  EXPECT_EQ(again.counted, batch.counted);
+  const TokenFile file(folder / "tokens");
+  EXPECT_EQ(file.starts_among(0, 17), (std::vector<int64_t>{0, 3, 7, 8}));
+  EXPECT_EQ(file.starts_among(3, 5), (std::vector<int64_t>{3, 7}));
+  EXPECT_EQ(file.starts_among(9, 8), std::vector<int64_t>());
 }
 
 TEST(Sampler, DataThatDoesNotFitIsRefused) {

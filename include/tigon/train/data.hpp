@@ -27,6 +27,8 @@ class TokenFile {
   int64_t documents() const noexcept { return documents_; }
   // The tokens that `count` documents begin with, from the `first` on: ascending, the first of the file 0.
   std::vector<int64_t> document_starts(int64_t first, int64_t count) const;
+  // Those of the tokens [first, first + count) that a document begins with.
+  std::vector<int64_t> starts_among(int64_t first, int64_t count) const;
   bool has_mask() const noexcept { return mask_ > 0; }
   // Whether each of the tokens [first, first + count) is to be learnt; all are where there is no mask.
   std::vector<bool> read_mask(int64_t first, int64_t count) const;
@@ -76,10 +78,10 @@ class Sampler {
     int64_t first_token = 0, last_token = -1;  // the part of the file; -1: to its end
     int64_t ignored_token = -1;                // labels equal to this one do not count; negative: none
     int64_t ignore_index = -100;
-    // The token that ends a document: what comes behind it begins anew, and is not foretold from what was before.
-    // Negative: a row is one document.
-    int64_t document_end = -1;
-    bool bytes = false;  // the bytes of any file are tokens; else only those of text, for a vocabulary of 256
+    // Documents of a row do not see each other, and the first token of one is not foretold from what was before.
+    bool documents_apart = false;
+    int64_t document_end = -1;  // the token that ends one; negative: the file knows its documents
+    bool bytes = false;         // the bytes of any file are tokens; else only those of text, for a vocabulary of 256
   };
 
   // Without a path: random tokens.
@@ -100,6 +102,8 @@ class Sampler {
 
  private:
   int64_t window_of(int64_t sample);
+  // The window's tokens but the first that begin a document, by their places in it.
+  std::vector<char> beginnings(int64_t place, const std::vector<int32_t>& window) const;
 
   Options options_;
   std::unique_ptr<TokenFile> file_;

@@ -23,7 +23,8 @@ struct RunOptions {
   int64_t sample_every =
       0;  // steps between texts (RunObserver::speak), and at the end; 0: none. With TrainConfig::speaks
   int64_t ignored_token = -1;
-  int64_t document_end = -1;  // the token behind which a document ends; with TrainConfig::documents_apart
+  int64_t document_end =
+      -1;  // the token that ends a document, where the data do not know; TrainConfig::documents_apart
   bool shuffle = true;
   std::filesystem::path checkpoints{};  // a folder for them; empty: none
   int64_t save_every = 0;               // steps; 0: at the end alone
