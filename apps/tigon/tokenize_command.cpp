@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "commands.hpp"
@@ -17,6 +18,7 @@ namespace {
 struct Flags {
   TokenizeOptions options;
   std::string loss_on = "completion";
+  int64_t train_bpe = 0;
 };
 
 void show_dropped(const TokenizeReport& report) {
@@ -31,28 +33,45 @@ void show_dropped(const TokenizeReport& report) {
     show("{} pieces of text have bytes that are no UTF-8; each counts as U+FFFD\n", report.repaired);
 }
 
+// A bar on standard error, which a signal ends.
+class Bar {
+ public:
+  Bar(const CatchSignals& signals, const char* what) : signals_(signals), what_(what) {}
+  bool operator()(int64_t done, int64_t total) {
+    constexpr int kParts = 1000;
+    const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
+    progress_.show(static_cast<int>(share * kParts), kParts, what_);
+    if (done == total) progress_.clear();
+    return !signals_.stop();
+  }
+
+ private:
+  const CatchSignals& signals_;
+  const char* what_;
+  Progress progress_;
+};
+
+int stopped(const CatchSignals& signals) {
+  show("stopped; nothing was written\n");
+  return signals.exit_code();
+}
+
 int run(const Flags& flags) {
   using Clock = std::chrono::steady_clock;
   TokenizeOptions options = flags.options;
   options.learn_all = flags.loss_on == "all";
   const CatchSignals signals;
+  if (flags.train_bpe > 0) {
+    Bar bar(signals, "counting words");
+    const int64_t vocab = train_tokenizer(options.tokenizer, flags.train_bpe, options, std::ref(bar));
+    if (vocab == 0) return stopped(signals);
+    show("{}: a tokenizer of {} tokens\n", (options.tokenizer / "tokenizer.json").string(), vocab);
+  }
   const auto begin = Clock::now();
-  TokenizeReport report;
-  {
-    Progress bar;
-    report = tokenize(options, [&](int64_t done, int64_t total) {
-      constexpr int kParts = 1000;
-      const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
-      bar.show(static_cast<int>(share * kParts), kParts, "tokenizing");
-      return !signals.stop();
-    });
-    bar.clear();
-  }
+  Bar bar(signals, "tokenizing");
+  const TokenizeReport report = tokenize(options, std::ref(bar));
+  if (report.stopped) return stopped(signals);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  if (report.stopped) {
-    show("stopped; nothing was written\n");
-    return signals.exit_code();
-  }
   show_dropped(report);
   if (report.tokens == 0) {
     throw Error(ErrorCode::invalid_argument,
@@ -78,6 +97,11 @@ void add_tokenize(CLI::App& app, int& exit_code) {
   tokenize->add_option("--output", options.output, "The token file, for tigon train --data")
       ->type_name("FILE")
       ->required();
+  tokenize
+      ->add_option("--train-bpe", flags->train_bpe,
+                   "First make a tokenizer of so many tokens, of the input's bytes, and write it to the folder")
+      ->type_name("N")
+      ->check(CLI::Range(259, 1 << 22));
   std::string names;
   for (const std::string& name : ChatTemplate::names()) names += (names.empty() ? "" : ", ") + name;
   tokenize
@@ -101,7 +125,8 @@ void add_tokenize(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   tokenize->footer(
-      "\nExample:  tigon tokenize chats.jsonl --tokenizer Qwen2-0.5B-Instruct --template qwen2 --output chats.bin\n"
+      "\nExample:  tigon tokenize book.txt --train-bpe 4096 --tokenizer words --output book.bin\n"
+      "          tigon tokenize chats.jsonl --tokenizer Qwen2-0.5B-Instruct --template qwen2 --output chats.bin\n"
       "docs/training.md says what a line may hold.");
   tokenize->callback([flags, &exit_code] { exit_code = run(*flags); });
 }

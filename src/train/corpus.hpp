@@ -1,10 +1,12 @@
 // The files of a corpus, in pieces that fit into memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tigon {
@@ -16,6 +18,18 @@ struct CorpusPiece {
   int64_t first_line = 1;           // of the piece in its file
   bool begins = true, ends = true;  // whether a text begins and ends with the piece
 };
+
+// Calls use(line, its number) for each line that is not blank.
+template <class Use>
+void for_each_line(const CorpusPiece& piece, const Use& use) {
+  int64_t number = piece.first_line;
+  for (size_t at = 0; at < piece.text.size(); ++number) {
+    const size_t end = std::min(piece.text.find('\n', at), piece.text.size());
+    const std::string_view line = std::string_view(piece.text).substr(at, end - at);
+    at = end + 1;
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) use(line, number);
+  }
+}
 
 class Corpus {
  public:

@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "text/utf8.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/text/tokenizer.hpp"
 #include "tigon/train/data.hpp"
-#include "train/corpus.hpp"
+#include "train/corpus_workers.hpp"
 #include "train/sample_text.hpp"
 
 namespace tigon {
@@ -45,9 +43,9 @@ struct Rules {
 class PieceEncoder {
  public:
   PieceEncoder(const Tokenizer& tokenizer, const Rules& rules)
-      : tokenizer_(tokenizer), rules_(rules), encoder_(tokenizer) {}
+      : tokenizer_(tokenizer), rules_(&rules), encoder_(tokenizer) {}
 
-  Encoded encode(const CorpusPiece& piece) {
+  Encoded operator()(const CorpusPiece& piece) {
     out_ = {};
     if (piece.lines) {
       encode_lines(piece);
@@ -65,8 +63,8 @@ class PieceEncoder {
   void append(std::span<const int32_t> ids) { out_.ids.insert(out_.ids.end(), ids.begin(), ids.end()); }
   void append_end() {
     append(tokenizer_.suffix());
-    const bool there = !tokenizer_.suffix().empty() && tokenizer_.suffix().back() == rules_.end;
-    if (rules_.end && !there) out_.ids.push_back(*rules_.end);
+    const bool there = !tokenizer_.suffix().empty() && tokenizer_.suffix().back() == rules_->end;
+    if (rules_->end && !there) out_.ids.push_back(*rules_->end);
   }
   // A document of all ids from `first` on.
   void close(size_t first, bool begins) {
@@ -76,19 +74,14 @@ class PieceEncoder {
   }
 
   void encode_lines(const CorpusPiece& piece) {
-    int64_t line = piece.first_line;
-    for (size_t at = 0; at < piece.text.size(); ++line) {
-      const size_t end = std::min(piece.text.find('\n', at), piece.text.size());
-      const std::string_view text = std::string_view(piece.text).substr(at, end - at);
-      at = end + 1;
-      if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    for_each_line(piece, [&](std::string_view text, int64_t line) {
       try {
-        encode_sample(read_sample(text, rules_.sample));
+        encode_sample(read_sample(text, rules_->sample));
       } catch (const Error& error) {
         if (error.code() != ErrorCode::invalid_argument) throw;
         out_.dropped.emplace_back(error.what(), fmt::format("{}:{}", piece.file, line));
       }
-    }
+    });
   }
 
   void encode_sample(const SampleText& sample) {
@@ -99,7 +92,7 @@ class PieceEncoder {
     for (const RenderedChat::Range& answer : sample.answers) marks.insert(marks.end(), {answer.begin, answer.end});
     const std::vector<size_t> places = encoder_.encode_with_marks(sample.text, marks, out_.ids);
     if (sample.kind != SampleText::Kind::chat) append_end();
-    const bool all = rules_.learn_all || sample.kind == SampleText::Kind::text;
+    const bool all = rules_->learn_all || sample.kind == SampleText::Kind::text;
     out_.learnt.resize(out_.ids.size(), all);
     for (size_t i = 0; i + 1 < places.size(); i += 2) {
       // Of a prompt's answer the end of the text is a part.
@@ -110,46 +103,10 @@ class PieceEncoder {
     close(first, true);
   }
 
-  const Tokenizer& tokenizer_;
-  const Rules& rules_;
+  Tokenizer tokenizer_;
+  const Rules* rules_;
   TextEncoder encoder_;
   Encoded out_;
-};
-
-// Runs over pieces by all threads; the results are in the order of the pieces.
-class Workers {
- public:
-  Workers(const Tokenizer& tokenizer, const Rules& rules, size_t threads) {
-    for (size_t i = 0; i < threads; ++i) encoders_.emplace_back(tokenizer, rules);
-  }
-
-  std::vector<Encoded> run(const std::vector<CorpusPiece>& pieces) {
-    std::vector<Encoded> results(pieces.size());
-    std::vector<std::exception_ptr> failures(pieces.size());
-    std::atomic<size_t> next = 0;
-    const auto work = [&](PieceEncoder& encoder) {
-      for (size_t i = next++; i < pieces.size(); i = next++) {
-        try {
-          results[i] = encoder.encode(pieces[i]);
-        } catch (...) {
-          failures[i] = std::current_exception();
-        }
-      }
-    };
-    {
-      std::vector<std::jthread> threads;
-      for (size_t i = 1; i < std::min(encoders_.size(), pieces.size()); ++i)
-        threads.emplace_back([&, i] { work(encoders_[i]); });
-      work(encoders_[0]);
-    }
-    for (const std::exception_ptr& failure : failures) {
-      if (failure) std::rethrow_exception(failure);
-    }
-    return results;
-  }
-
- private:
-  std::vector<PieceEncoder> encoders_;
 };
 
 // Takes what comes from the workers to the file and the report.
@@ -221,23 +178,13 @@ TokenizeReport tokenize(const TokenizeOptions& options, const std::function<bool
   rules.learn_all = options.learn_all;
   rules.end = end_of(tokenizer, options, report.end_of_text);
   Corpus corpus(options.inputs);
-  const size_t threads =
-      options.threads > 0 ? static_cast<size_t>(options.threads) : std::max(1u, std::thread::hardware_concurrency());
-  Workers workers(tokenizer, rules, threads);
+  std::vector<PieceEncoder> workers;
+  for (size_t i = 0; i < worker_count(options.threads); ++i) workers.emplace_back(tokenizer, rules);
   TokenFileWriter writer(options.output, report.vocab);
   Collector collector(writer, report);
-  for (bool more = true; more;) {
-    std::vector<CorpusPiece> pieces;
-    for (CorpusPiece piece; pieces.size() < 4 * threads && (more = corpus.next(piece));) {
-      report.bytes += static_cast<int64_t>(piece.text.size());
-      pieces.push_back(std::move(piece));
-    }
-    for (const Encoded& piece : workers.run(pieces)) collector.add(piece);
-    if (!progress(report.bytes, corpus.bytes())) {
-      report.stopped = true;
-      return report;
-    }
-  }
+  report.bytes = corpus.bytes();
+  report.stopped = !work_through(corpus, workers, progress, [&](const Encoded& piece) { collector.add(piece); });
+  if (report.stopped) return report;
   report.tokens = writer.tokens();
   report.learnt = writer.learnt();
   if (report.tokens > 0) writer.finish();

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from families import AUSTEN, OTHERS, gemma, gpt2, llama2, llama3, mistral, qwen2, smollm2, trained
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -342,6 +342,59 @@ def test_errors_leave_nothing(tigon, folder, tmp_path):
     assert "names no eos_token" in refused(tmp_path / "a.txt", "--tokenizer", model)
     tigon("tokenize", tmp_path / "a.txt", "--tokenizer", model, "--end-of-text", "none", "--output", output)
     assert len(Tokens(output).ids) == 1
+
+
+@pytest.mark.parametrize(
+    ("vocab", "text"), [(259, "austen"), (1500, "austen"), (6000, "austen"), (5000, "others"), (600, "aaa")]
+)
+def test_a_tokenizer_that_is_trained(vocab, text, tigon, tmp_path):
+    """The same vocabulary and merges as those of `tokenizers`, to the last one, and a file that it loads."""
+    texts = {"austen": AUSTEN[:500_000], "others": OTHERS * 2, "aaa": "aaaaaaa ababab abcabc " * 5 + "aaaa" * 9}
+    (tmp_path / "text.txt").write_text(texts[text])
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    theirs.train_from_iterator([texts[text]], trainer)
+    tigon(
+        "tokenize",
+        tmp_path / "text.txt",
+        "--train-bpe",
+        vocab,
+        "--tokenizer",
+        tmp_path / "new",
+        "--output",
+        tmp_path / "t.bin",
+    )
+    ours = Tokenizer.from_file(str(tmp_path / "new" / "tokenizer.json"))
+    a, b = (json.loads(tokenizer.to_str()) for tokenizer in (ours, theirs))
+    assert a["model"]["merges"] == b["model"]["merges"]
+    assert a["model"]["vocab"] == b["model"]["vocab"]
+    assert a["added_tokens"] == b["added_tokens"]
+    ((ids, _),) = Tokens(tmp_path / "t.bin").documents()
+    assert ids == [*theirs.encode(texts[text]).ids, 0]
+    assert ours.decode(ids, skip_special_tokens=True) == texts[text]
+
+
+def test_a_tokenizer_of_lines(tigon, tmp_path):
+    """All kinds of lines count, by any number of threads; no tokenizer is written over."""
+    samples = [{"text": "one two three"}, {"prompt": "four ", "completion": "five"}, "{",
+               {"messages": [{"role": "user", "content": "six"}, {"role": "assistant", "content": "seven"}]}]  # fmt: skip
+    lines = write_lines(tmp_path / "lines.jsonl", samples * 3000)
+    for threads in (1, 3):
+        tigon("tokenize", lines, "--train-bpe", 400, "--tokenizer", tmp_path / f"new{threads}", "--output",
+              tmp_path / "t.bin", "--template", "chatml", "--threads", threads)  # fmt: skip
+    file = (tmp_path / "new1" / "tokenizer.json").read_text()
+    assert file == (tmp_path / "new3" / "tokenizer.json").read_text()
+    vocabulary = json.loads(file)["model"]["vocab"]
+    assert {"one", "Ġthree", "Ġfive", "six", "seven"} <= vocabulary.keys()
+    again = tigon("tokenize", lines, "--train-bpe", 400, "--tokenizer", tmp_path / "new1", "--output", tmp_path / "t.bin",
+                  check=False)  # fmt: skip
+    assert again.returncode == 2
+    assert "there is a tokenizer already" in again.stderr
 
 
 def test_trains_on_it(tigon, folder, tmp_path):

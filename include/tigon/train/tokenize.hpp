@@ -21,6 +21,11 @@ struct TokenizeOptions {
   int threads = 0;  // 0: as many as there are cores
 };
 
+// Learns a tokenizer (text/bpe_trainer.hpp) of the words of every text, prompt and chat of the inputs, and writes it to
+// a folder that has none yet. How many tokens it has; 0 where `progress`, as below, ended it.
+int64_t train_tokenizer(const std::filesystem::path& folder, int64_t vocab, const TokenizeOptions& options,
+                        const std::function<bool(int64_t, int64_t)>& progress);
+
 // What became of the input.
 struct TokenizeReport {
   // Lines that gave nothing, by the reason, with the first few of them: "file:line".
