@@ -23,8 +23,8 @@ ModelText::ModelText(const ModelConfig& model, const std::filesystem::path& fold
                .fix = "Name the folder that has it with --tokenizer, or copy it into the model's."});
 }
 
-std::vector<int32_t> ModelText::encode(std::string_view text) const {
-  if (tokenizer_) return tokenizer_->encode(text);
+std::vector<int32_t> ModelText::encode(std::string_view text, bool special) const {
+  if (tokenizer_) return tokenizer_->encode(text, special);
   std::vector<int32_t> tokens;
   for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   return tokens;
@@ -35,6 +35,10 @@ std::string ModelText::decode(std::span<const int32_t> tokens) const {
   std::string text;
   for (const int32_t token : tokens) text.push_back(static_cast<char>(token));
   return text;
+}
+
+std::optional<int32_t> ModelText::token(std::string_view text) const {
+  return tokenizer_ ? tokenizer_->token_to_id(text) : std::nullopt;
 }
 
 // A tokenizer may treat the beginning of a text in a way of its own, so it sees the prompt too.

@@ -18,8 +18,11 @@ class ModelText {
  public:
   ModelText(const ModelConfig& model, const std::filesystem::path& folder);
 
-  std::vector<int32_t> encode(std::string_view text) const;
-  std::string decode(std::span<const int32_t> tokens) const;  // special tokens left out
+  std::vector<int32_t> encode(std::string_view text, bool special = true) const;  // with <s> and the like
+  std::string decode(std::span<const int32_t> tokens) const;                      // special tokens left out
+
+  // The token that this text is as a whole.
+  std::optional<int32_t> token(std::string_view text) const;
 
   // What comes behind a prompt, token by token.
   class Behind {

@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -6,9 +7,10 @@
 #include <memory>
 #include <span>
 
+#include "answer.hpp"
+#include "chat.hpp"
 #include "commands.hpp"
 #include "frozen_flags.hpp"
-#include "model_text.hpp"
 #include "screen.hpp"
 #include "signals.hpp"
 #include "tigon/core/error.hpp"
@@ -31,7 +33,12 @@ struct SampleFlags {
   int64_t tokens = 0;  // 0: kUsual, or what the model has room for
   std::vector<std::string> stops;
   bool to_the_end = false;
+  bool chats = false;
+  std::string chat_template, system;
+  int64_t context = 4096;  // of a dialogue
   ContinueOptions options{};
+
+  const std::filesystem::path& words_from() const { return tokenizer.empty() ? frozen.model : tokenizer; }
 };
 
 constexpr int64_t kUsual = 200;
@@ -58,47 +65,22 @@ int64_t room(const SampleFlags& flags, const ModelConfig& model, int64_t longest
   return std::clamp<int64_t>(model.longest_sequence() - longest, 1, kUsual);
 }
 
-// What follows a prompt: as much of it as is certain not to be the beginning of a stop.
-class Answer {
- public:
-  Answer(const ModelText& words, std::span<const int32_t> prompt, const std::vector<std::string>& stops)
-      : decoder_(words, prompt), stops_(stops) {}
-
-  // What can be shown now; nothing follows after a stop.
-  std::string push(int32_t token) { return add(decoder_.push(token)); }
-  std::string finish() {
-    std::string text = stopped_ ? "" : add(decoder_.finish());
-    return stopped_ ? text : text + std::exchange(held_, "");
-  }
-  bool stopped() const { return stopped_; }
-
- private:
-  std::string add(const std::string& more) {
-    held_ += more;
-    size_t end = held_.size(), kept = held_.size();
-    for (const std::string& stop : stops_) {
-      if (const size_t at = held_.find(stop); at < end) {
-        end = kept = at;
-        stopped_ = true;
-      }
-      for (size_t n = std::min(stop.size() - 1, held_.size()); n > 0 && !stopped_; --n) {
-        if (held_.ends_with(stop.substr(0, n))) kept = std::min(kept, held_.size() - n);
-      }
-    }
-    const std::string text = held_.substr(0, kept);
-    held_.erase(0, kept);
-    return text;
-  }
-
-  ModelText::Behind decoder_;
-  const std::vector<std::string>& stops_;
-  std::string held_;
-  bool stopped_ = false;
-};
+int run_chat(SampleFlags& flags, const ModelConfig& model, const ModelText& words) {
+  const ChatStyle style(flags.chat_template, flags.words_from());
+  check_sampling(flags.options.sampling);
+  const int64_t context = std::min(flags.context, model.longest_sequence());
+  Generator generator(model, flags.frozen.settled(), 1, context);
+  flags.frozen.load_into(generator);
+  flags.options.end_tokens = end_tokens(flags.frozen.model);
+  const CatchSignals signals;
+  chat(generator, words, style, flags.system, flags.tokens > 0 ? flags.tokens : context, flags.options, signals);
+  return signals.stop() ? signals.exit_code() : 0;
+}
 
 int run(SampleFlags& flags) {
   const ModelConfig model = flags.frozen.model_config();
-  const ModelText words(model, flags.tokenizer.empty() ? flags.frozen.model : flags.tokenizer);
+  const ModelText words(model, flags.words_from());
+  if (flags.chats) return run_chat(flags, model, words);
   const std::vector<std::string> texts = prompt_texts(flags);
   std::vector<std::vector<int32_t>> prompts;
   size_t longest = 0;
@@ -169,10 +151,12 @@ void add_sample(CLI::App& app, int& exit_code) {
       ->check(CLI::ExistingDirectory);
   sample->option_defaults()->group("Text");
   CLI::Option* prompt = sample->add_option("--prompt", flags->prompt, "What the text begins with")->type_name("TEXT");
-  sample->add_option("--prompts", flags->prompts, "Or a file with a prompt on each line: each becomes a line of JSON")
-      ->type_name("FILE")
-      ->check(CLI::ExistingFile)
-      ->excludes(prompt);
+  CLI::Option* prompts =
+      sample
+          ->add_option("--prompts", flags->prompts, "Or a file with a prompt on each line: each becomes a line of JSON")
+          ->type_name("FILE")
+          ->check(CLI::ExistingFile)
+          ->excludes(prompt);
   sample->add_option("--batch", flags->batch, "Prompts of a file that are continued at once")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
@@ -186,6 +170,21 @@ void add_sample(CLI::App& app, int& exit_code) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   sample->add_flag("--ignore-end", flags->to_the_end, "Go on behind the model's own end of a text");
+  sample->option_defaults()->group("Dialogue");
+  CLI::Option* chats = sample->add_flag("--chat", flags->chats, "Talk: each line of standard input gets an answer")
+                           ->excludes(prompt)
+                           ->excludes(prompts);
+  sample
+      ->add_option("--template", flags->chat_template,
+                   fmt::format("How the model is spoken to: {}. Without it as its folder says, where that is one of "
+                               "these",
+                               fmt::join(ChatTemplate::names(), ", ")))
+      ->type_name("NAME")
+      ->needs(chats);
+  sample->add_option("--system", flags->system, "What it is told first")->type_name("TEXT")->needs(chats);
+  sample->add_option("--context", flags->context, "Tokens of a dialogue at most, as far as the model has room")
+      ->check(CLI::Range(int64_t{16}, int64_t{1} << 24))
+      ->capture_default_str();
   sample->option_defaults()->group("Choice of tokens");
   sample
       ->add_option("--temperature", sampling.temperature,
@@ -200,7 +199,8 @@ void add_sample(CLI::App& app, int& exit_code) {
   sample->footer(
       "\nThe text goes to standard output as it comes, how fast it came to standard error.\n\nExamples:\n"
       "  tigon sample --model trained --prompt \"It is a truth\"\n"
-      "  tigon sample --model Llama-3.2-1B --adapters adapters --device cuda --prompts questions.txt > answers.jsonl");
+      "  tigon sample --model Llama-3.2-1B --adapters adapters --device cuda --prompts questions.txt > answers.jsonl\n"
+      "  tigon sample --model SmolLM2-135M-Instruct --chat");
   sample->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

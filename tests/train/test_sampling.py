@@ -11,7 +11,7 @@ import families
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 AUSTEN = Path(__file__).resolve().parents[2] / "data" / "austen.txt"
 PROMPT = "It is a truth universally"
@@ -157,3 +157,64 @@ def test_text_goes_through_the_models_own_tokenizer(tigon_program, tmp_path, mak
         whole, before = tokenizer.decode(made), tokenizer.decode(ids)
         assert whole.startswith(before)
         assert json.loads(line) == {"prompt": prompt, "text": whole[len(before) :]}
+
+
+CHATML = (
+    "{% for message in messages %}"
+    "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def test_a_dialogue_is_what_the_template_makes_of_it(tigon_program, tmp_path):
+    plain = byte_level()
+    plain.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    plain.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<|im_end|>")
+    tokenizer.chat_template = CHATML
+    config = copy.deepcopy(families.CONFIGS["llama3"])
+    config.vocab_size, config.max_position_embeddings = len(tokenizer), 512
+    torch.manual_seed(4)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    questions = ["Who are you?", "And who am I?"]
+    said, expected = [{"role": "system", "content": "Be brief."}], ""
+    for question in questions:
+        said.append({"role": "user", "content": question})
+        ids = tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=False)
+        made = go_on(model, ids, 12)[len(ids) :]
+        end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+        made = made[: made.index(end)] if end in made else made
+        said.append({"role": "assistant", "content": tokenizer.decode(made, skip_special_tokens=True).lstrip(" \n")})
+        expected += said[-1]["content"] + "\n"
+    talk = [
+        tigon_program,
+        "sample",
+        "--model",
+        tmp_path / "model",
+        "--chat",
+        "--tokens",
+        "12",
+        "--temperature",
+        "0",
+        "--ignore-end",
+    ]
+    result = subprocess.run([*talk, "--system", "Be brief."], input="\n".join(questions).encode(), capture_output=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.decode() == expected
+    # The same by the template's name, begun anew in between; and what does not fit is said.
+    (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
+    result = subprocess.run([*talk, "--system", "Be brief."], input=b"Hello", capture_output=True)
+    assert result.returncode == 2
+    assert b"--template" in result.stderr
+    again = subprocess.run(
+        [*talk, "--template", "chatml", "--system", "Be brief."],
+        input=b"Who are you?\n/new\nWho are you?\n",
+        capture_output=True,
+    )
+    first = said[2]["content"] + "\n"
+    assert again.stdout.decode() == first + first
+    full = subprocess.run([*talk, "--template", "chatml", "--context", "32"], input=b"Hello " * 40, capture_output=True)
+    assert full.returncode == 2
+    assert b"--context" in full.stderr
