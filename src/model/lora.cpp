@@ -42,26 +42,40 @@ void for_pieces(std::string_view text, char separator, const F& f) {
   }
 }
 
+size_t module_named(std::string_view name) {
+  const auto known = std::find(kNames.begin(), kNames.end(), name);
+  if (known == kNames.end()) {
+    refuse("there is no such matrix in a block", fmt::format("all-linear, or some of {}", fmt::join(kNames, "+")),
+           name);
+  }
+  return static_cast<size_t>(known - kNames.begin());
+}
+
+int64_t read_rank(std::string_view text) {
+  const double rank = number(text);
+  if (rank != std::floor(rank) || rank > static_cast<double>(kLargestRank))
+    refuse("this is no rank", fmt::format("a whole number from 1 to {}", kLargestRank), text);
+  return static_cast<int64_t>(rank);
+}
+
 void read_targets(std::string_view text, LoraConfig& lora) {
   lora.targets = {};
   if (text == "all-linear") return lora.targets.fill(true);
-  for_pieces(text, '+', [&](std::string_view name) {
-    const auto known = std::find(kNames.begin(), kNames.end(), name);
-    if (known == kNames.end()) {
-      refuse("there is no such matrix in a block", fmt::format("all-linear, or some of {}", fmt::join(kNames, "+")),
-             name);
-    }
-    lora.targets[static_cast<size_t>(known - kNames.begin())] = true;
-  });
+  for_pieces(text, '+', [&](std::string_view name) { lora.targets[module_named(name)] = true; });
 }
 
 }  // namespace
 
 std::string_view to_string(LoraModule module) noexcept { return kNames[static_cast<size_t>(module)]; }
 
+int64_t LoraConfig::rank_of(LoraModule module) const {
+  const int64_t own = own_rank[static_cast<size_t>(module)];
+  return own > 0 ? own : rank;
+}
+
 double LoraConfig::scale(LoraModule module) const {
   const double own = own_alpha[static_cast<size_t>(module)];
-  const auto r = static_cast<double>(rank);
+  const auto r = static_cast<double>(rank_of(module));
   return (own > 0 ? own : alpha) / (rslora ? std::sqrt(r) : r);
 }
 
@@ -76,10 +90,11 @@ LoraConfig lora_from_string(std::string_view text) {
     const std::string_view key = piece.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? std::string_view() : piece.substr(equals + 1);
     if (key == "r" || key == "rank") {
-      const double rank = number(value);
-      if (rank != std::floor(rank) || rank > static_cast<double>(kLargestRank))
-        refuse("this is no rank", fmt::format("a whole number from 1 to {}", kLargestRank), value);
-      lora.rank = static_cast<int64_t>(rank);
+      lora.rank = read_rank(value);
+    } else if (key.ends_with(":r")) {
+      lora.own_rank[module_named(key.substr(0, key.size() - 2))] = read_rank(value);
+    } else if (key.ends_with(":alpha")) {
+      lora.own_alpha[module_named(key.substr(0, key.size() - 6))] = number(value);
     } else if (key == "alpha") {
       lora.alpha = number(value);
       alpha = true;
@@ -93,7 +108,8 @@ LoraConfig lora_from_string(std::string_view text) {
     } else if (key == "dora" || key == "use_dora") {
       refuse("DoRA trains the lengths of rows as well, which Tigon does not", "LoRA, with or without rslora", piece);
     } else {
-      refuse("this is not known of adapters", "r=N, alpha=N, targets=all-linear or q_proj+v_proj+…, rslora", piece);
+      refuse("this is not known of adapters",
+             "r=N, alpha=N, targets=all-linear or q_proj+v_proj+…, rslora, q_proj:r=N, q_proj:alpha=N", piece);
     }
   });
   // PEFT's users write alpha = 2·r as often as alpha = r; where nobody says, the scale is 2.
@@ -111,6 +127,8 @@ std::string lora_to_string(const LoraConfig& lora) {
   }
   std::string text = fmt::format("r={},alpha={},targets={}", lora.rank, lora.alpha, all ? "all-linear" : targets);
   for (int m = 0; m < kLoraModuleCount; ++m) {
+    if (const int64_t own = lora.own_rank[static_cast<size_t>(m)]; own > 0)
+      text += fmt::format(",{}:r={}", kNames[static_cast<size_t>(m)], own);
     if (const double own = lora.own_alpha[static_cast<size_t>(m)]; own > 0)
       text += fmt::format(",{}:alpha={}", kNames[static_cast<size_t>(m)], own);
   }

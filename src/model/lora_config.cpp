@@ -60,6 +60,23 @@ void read_targets(const Json& value, const std::string& where, LoraConfig& lora)
   }
 }
 
+bool is_rank(int64_t rank) { return rank >= 1 && rank <= 4096; }
+
+// What PEFT has for some modules. Its keys are regular expressions for the ends of their names; names alone are read,
+// each module once, so that the first match that PEFT takes is the only one. `set` says whether it was a value.
+template <class Set>
+void read_pattern(const Json& value, const std::string& key, const std::string& where, const Set& set) {
+  std::set<int> seen;
+  for (const auto& [name, own] : value.object(where)) {
+    const int module = module_of(name);
+    const std::string short_name = module < 0 ? "" : std::string(to_string(static_cast<LoraModule>(module)));
+    const char* parent = module < static_cast<int>(LoraModule::gate) ? "self_attn." : "mlp.";
+    if (module < 0 || (name != short_name && name != parent + short_name) || !seen.insert(module).second)
+      refuse(where, "'" + key + "' has '" + name + "'", "the name of a module, as q_proj, for all layers, once");
+    if (!set(static_cast<size_t>(module), own)) refuse(where, "'" + key + "' of '" + name + "' is out of range");
+  }
+}
+
 }  // namespace
 
 LoraConfig lora_from_json(std::string_view text, const std::string& where) {
@@ -77,12 +94,15 @@ LoraConfig lora_from_json(std::string_view text, const std::string& where) {
     } else if (key == "target_modules") {
       read_targets(value, where, lora);
     } else if (key == "alpha_pattern") {
-      for (const auto& [name, alpha] : value.object(where)) {
-        const int module = module_of(name);
-        if (module < 0 || name.find_first_of("*\\[(|0123456789") != std::string::npos)
-          refuse(where, "'alpha_pattern' has '" + name + "'", "the name of a module, as q_proj, for all layers");
-        lora.own_alpha[static_cast<size_t>(module)] = alpha.number(where);
-      }
+      read_pattern(value, key, where, [&](size_t module, const Json& alpha) {
+        lora.own_alpha[module] = alpha.number(where);
+        return lora.own_alpha[module] > 0;
+      });
+    } else if (key == "rank_pattern") {
+      read_pattern(value, key, where, [&](size_t module, const Json& rank) {
+        lora.own_rank[module] = rank.integer(where);
+        return is_rank(lora.own_rank[module]);
+      });
     } else if (key == "layers_to_transform" || key == "layers_pattern") {
       if (!is_off(value)) refuse(where, "'" + key + "': only some layers have adapters", "adapters in all layers");
     } else if (!kHarmless.contains(key) && !is_off(value)) {
@@ -90,21 +110,25 @@ LoraConfig lora_from_json(std::string_view text, const std::string& where) {
       refuse(where, "'" + key + "' asks for something that Tigon does not do", "null or false");
     }
   }
-  if (lora.rank < 1 || lora.rank > 4096) refuse(where, "'r' is no rank", "1 to 4096");
+  if (!is_rank(lora.rank)) refuse(where, "'r' is no rank", "1 to 4096");
   if (!(lora.alpha > 0)) refuse(where, "'lora_alpha' is no scale", "a number above 0");
   if (std::none_of(lora.targets.begin(), lora.targets.end(), [](bool has) { return has; }))
     refuse(where, "'target_modules' names nothing");
+  for (size_t m = 0; m < kLoraModuleCount; ++m) {  // a pattern may speak of what has no adapter
+    if (!lora.targets[m]) lora.own_alpha[m] = 0, lora.own_rank[m] = 0;
+  }
   return lora;
 }
 
 std::string lora_to_json(const LoraConfig& lora, const std::string& base) {
-  Json json, alphas{Json::Object()};
+  Json json, alphas{Json::Object()}, ranks{Json::Object()};
   Json::Array targets;
   for (int m = 0; m < kLoraModuleCount; ++m) {
     const std::string name(to_string(static_cast<LoraModule>(m)));
     if (!lora.targets[static_cast<size_t>(m)]) continue;
     targets.emplace_back(name);
     if (const double own = lora.own_alpha[static_cast<size_t>(m)]; own > 0) alphas.set(name, own);
+    if (const int64_t own = lora.own_rank[static_cast<size_t>(m)]; own > 0) ranks.set(name, own);
   }
   // PEFT's own type for it is an integer; a fraction is read as well.
   const auto whole = static_cast<int64_t>(lora.alpha);
@@ -121,7 +145,7 @@ std::string lora_to_json(const LoraConfig& lora, const std::string& base) {
   json.set("fan_in_fan_out", false);
   json.set("modules_to_save", Json());
   json.set("alpha_pattern", std::move(alphas));
-  json.set("rank_pattern", Json::Object());
+  json.set("rank_pattern", std::move(ranks));
   json.set("inference_mode", true);
   return json.dump();
 }

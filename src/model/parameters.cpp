@@ -20,10 +20,14 @@ class Builder {
   int matrix(std::string name, int64_t columns, const Parts& parts) {
     return add(std::move(name), columns, parts, 0.0, config_.initializer_range, true);
   }
-  // `range` 0: it begins at zero.
-  int adapter(std::string name, int64_t columns, const Parts& parts, double range) {
-    const int place = add(std::move(name), columns, parts, 0.0, range, true);
-    all_.back().trains = all_.back().adapter = true;
+  int adapter_a(std::string name, int64_t columns, const Parts& parts) {
+    // The deviation of PEFT's uniform values.
+    return adapter(add(std::move(name), columns, parts, 0.0, 1 / std::sqrt(3.0 * static_cast<double>(columns)), true));
+  }
+  // It begins at zero, so the first step is the base's.
+  int adapter_b(std::string name, const Parts& parts, const std::vector<int64_t>& ranks) {
+    const int place = adapter(add(std::move(name), 0, parts, 0.0, 0.0, true));
+    for (size_t i = 0; i < ranks.size(); ++i) all_.back().parts[i].columns = ranks[i];
     return place;
   }
   int vector(std::string name, const Parts& parts, double value) {
@@ -46,6 +50,11 @@ class Builder {
     parameter.trains = trains_;
     all_.push_back(std::move(parameter));
     return static_cast<int>(all_.size()) - 1;
+  }
+
+  int adapter(int place) {
+    all_.back().trains = all_.back().adapter = true;
+    return place;
   }
 
   const ModelConfig& config_;
@@ -73,9 +82,10 @@ std::vector<LoraPart> lora_parts(const ModelConfig& c, const LoraConfig& lora, B
   int64_t row = 0, a = 0, b = 0;
   for (const auto& [module, rows] : modules) {
     if (lora.has(module)) {
-      parts.push_back({.module = module, .begin = row, .end = row + rows, .a = a, .b = b});
-      a += lora.rank;
-      b += rows;
+      const int64_t rank = lora.rank_of(module);
+      parts.push_back({.module = module, .begin = row, .end = row + rows, .rank = rank, .a = a, .b = b});
+      a += rank;
+      b = parts.back().b_end();
     }
     row += rows;
   }
@@ -141,16 +151,17 @@ ParameterList::ParameterList(const ModelConfig& config, const LoraConfig& lora) 
       const std::string name = base.name;
       const int64_t in = base.sizes[1];
       Builder::Parts a, b;
+      std::vector<int64_t> ranks;
       for (const LoraPart& part : adapted) {
         const bool in_mlp = weight == BlockWeight::gate_up || weight == BlockWeight::down;
         const std::string module =
             "base_model.model." + (in_mlp ? mlp : attention) + std::string(to_string(part.module));
-        a.emplace_back(module + ".lora_A.weight", lora.rank);
-        b.emplace_back(module + ".lora_B.weight", part.end - part.begin);
+        a.emplace_back(module + ".lora_A.weight", part.rank);
+        b.emplace_back(module + ".lora_B.weight", part.b_end() - part.b);
+        ranks.push_back(part.rank);
       }
-      // The deviation of PEFT's uniform values. B begins at zero, so the first step is the base's.
-      at(adapter_a(weight)) = add.adapter(name + ".lora_a", in, a, 1 / std::sqrt(3.0 * static_cast<double>(in)));
-      at(adapter_b(weight)) = add.adapter(name + ".lora_b", lora.rank, b, 0.0);
+      at(adapter_a(weight)) = add.adapter_a(name + ".lora_a", in, a);
+      at(adapter_b(weight)) = add.adapter_b(name + ".lora_b", b, ranks);
     }
     blocks.push_back(places);
     end_part("layers." + std::to_string(layer));

@@ -14,30 +14,29 @@ Tensor rows_of(const Tensor& t, Rows rows) { return t.slice(0, rows.begin, rows.
 struct Adapter {
   std::vector<LoraPart> parts;
   int64_t first_row;  // of the weight
-  int64_t rank;
-  Tensor a, b;  // of these parts
+  Tensor a, b;        // of these parts
 
-  int64_t ranks() const { return static_cast<int64_t>(parts.size()) * rank; }
-  // A part's columns of x·Aᵀ, of y, and its rows of B.
+  int64_t ranks() const { return parts.back().a + parts.back().rank - parts.front().a; }
+  // A part's columns of x·Aᵀ, of y, and its B.
   Tensor ranks_of(const Tensor& u, size_t part) const {
-    const auto begin = static_cast<int64_t>(part) * rank;
-    return u.slice(1, begin, begin + rank);
+    const int64_t begin = parts[part].a - parts[0].a;
+    return u.slice(1, begin, begin + parts[part].rank);
   }
   Tensor outputs_of(const Tensor& y, size_t part) const {
     return y.slice(1, parts[part].begin - first_row, parts[part].end - first_row);
   }
-  Tensor rows_of_b(const Tensor& b_or_gradient, size_t part) const {
-    const int64_t begin = parts[part].b - parts[0].b;
-    return b_or_gradient.slice(0, begin, begin + parts[part].end - parts[part].begin);
+  Tensor b_of(const Tensor& b_or_gradient, size_t part) const {
+    const LoraPart& p = parts[part];
+    return b_or_gradient.slice(0, p.b - parts[0].b, p.b_end() - parts[0].b).reshape({p.end - p.begin, p.rank});
   }
-  Rows rows_in_a() const { return {parts.front().a, parts.back().a + rank}; }
-  Rows rows_in_b() const { return {parts.front().b, parts.back().b + parts.back().end - parts.back().begin}; }
+  Rows rows_in_a() const { return {parts.front().a, parts.back().a + parts.back().rank}; }
+  Rows rows_in_b() const { return {parts.front().b, parts.back().b_end()}; }
 };
 
 // Without parts where these rows have none.
 Adapter adapter_of(const BlockRun& run, BlockWeight which, Rows rows) {
   const LoraConfig& lora = run.shape.lora;
-  Adapter adapter{.parts = {}, .first_row = rows.begin, .rank = lora.rank, .a = {}, .b = {}};
+  Adapter adapter{.parts = {}, .first_row = rows.begin, .a = {}, .b = {}};
   for (const LoraPart& part : lora_parts(run.shape.config, lora, which)) {
     if (part.begin >= rows.begin && (rows.end < 0 || part.end <= rows.end)) adapter.parts.push_back(part);
   }
@@ -71,9 +70,9 @@ void adapter_backward(const BlockRun& run, const Adapter& adapter, const Project
                       const ProjectGradients& gradients) {
   OwnedTensor du = make_ranks(run, adapter, "lora.du", args.dy.sizes[0]);
   for (size_t p = 0; p < adapter.parts.size(); ++p) {
-    ops::linear_backward(run.ctx, {.dy = adapter.outputs_of(args.dy, p),
-                                   .weight = adapter.rows_of_b(adapter.b, p),
-                                   .dx = adapter.ranks_of(du, p)});
+    ops::linear_backward(
+        run.ctx,
+        {.dy = adapter.outputs_of(args.dy, p), .weight = adapter.b_of(adapter.b, p), .dx = adapter.ranks_of(du, p)});
   }
   scale_parts(run, adapter, du);
   ops::LinearBackward through_a{.dy = du};
@@ -94,7 +93,7 @@ void adapter_backward(const BlockRun& run, const Adapter& adapter, const Project
   for (size_t p = 0; p < adapter.parts.size(); ++p) {
     ops::linear_backward(run.ctx, {.dy = adapter.outputs_of(args.dy, p),
                                    .x = adapter.ranks_of(u, p),
-                                   .dweight = adapter.rows_of_b(db, p),
+                                   .dweight = adapter.b_of(db, p),
                                    .accumulate_dweight = gradients.b.accumulate});
   }
 }
@@ -111,7 +110,7 @@ void project_forward(const BlockRun& run, BlockWeight which, const Tensor& x, co
   const OwnedTensor u = narrowed(run, adapter, x);
   for (size_t p = 0; p < adapter.parts.size(); ++p) {
     ops::linear_forward(run.ctx, {.x = adapter.ranks_of(u, p),
-                                  .weight = adapter.rows_of_b(adapter.b, p),
+                                  .weight = adapter.b_of(adapter.b, p),
                                   .y = adapter.outputs_of(y, p),
                                   .accumulate_y = true});
   }

@@ -113,8 +113,9 @@ void merge_adapters(const fs::path& model, const fs::path& adapters, const fs::p
       };
     } else {
       const auto& [module, which] = found->second;
-      item.produce = [&, current, scale = lora.scale(which)](int64_t offset, void* out, int64_t n) {
-        if (current->first != module) *current = {module, std::make_unique<Delta>(theirs, module, lora.rank, scale)};
+      item.produce = [&, current, rank = lora.rank_of(which), scale = lora.scale(which)](int64_t offset, void* out,
+                                                                                         int64_t n) {
+        if (current->first != module) *current = {module, std::make_unique<Delta>(theirs, module, rank, scale)};
         std::vector<std::byte> raw(static_cast<size_t>(n));
         files.read(stored, offset, raw.data(), n);
         std::vector<float> values(raw.size() / static_cast<size_t>(size_of(stored.dtype)));

@@ -13,7 +13,7 @@ bool in_8_bits(const ParameterList& parameters, int parameter, const OptimizerOp
   if (options.kind != Optimizer::adamw8) return false;
   const Parameter& p = parameters.all[static_cast<size_t>(parameter)];
   if (parameter == parameters.embedding && !options.embedding_in_8_bits) return false;
-  return p.sizes.size() == 2 && p.elements() >= options.smallest_in_8_bits;
+  return p.decays && p.elements() >= options.smallest_in_8_bits;
 }
 
 }  // namespace

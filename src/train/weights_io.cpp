@@ -78,6 +78,7 @@ void widen_from(const std::vector<std::byte>& bytes, std::vector<float>& values)
 }
 
 std::vector<int64_t> part_sizes(const Parameter& p, const ParameterPart& part) {
+  if (part.columns > 0) return {(part.end - part.begin) / part.columns, part.columns};
   std::vector<int64_t> sizes = p.sizes;
   sizes[0] = part.end - part.begin;
   return sizes;

@@ -70,7 +70,7 @@ def test_loss_and_every_gradient(tigon, tmp_path, write_tokens, name, form):
 @pytest.mark.parametrize("name", ["llama3", "qwen3"])
 @pytest.mark.parametrize("form", ["plain", "tiled"])
 def test_some_matrices_alone(tigon, tmp_path, write_tokens, name, targets, form):
-    options = {"use_rslora": True, "alpha_pattern": {targets[0]: 3}}
+    options = {"use_rslora": True, "alpha_pattern": {targets[0]: 3}, "rank_pattern": {targets[-1]: 3, "q_proj": 5}}
     model = adapted(make(name, tmp_path / "model"), targets, **options)
     model.save_pretrained(tmp_path / "adapters")
     tokens = tokens_for(1)
@@ -134,7 +134,7 @@ def test_new_adapters_begin_as_the_model_and_resume_bitwise(tigon, tmp_path, wri
     train(tigon, tmp_path / "model", data, *flags, *run, "--steps", 3)
     checkpoint = tmp_path / "run" / "step-00000003"
     assert sorted(f.name for f in checkpoint.iterdir()) == [
-        "adapter_config.json", "adapter_model.safetensors", "checkpoint.json", "state.safetensors",
+        "adapter_config.json", "adapter_model.safetensors", "checkpoint.json", "run.toml", "state.safetensors",
     ]  # fmt: skip
     PeftModel.from_pretrained(model, checkpoint)
     train(
@@ -185,7 +185,11 @@ def test_what_is_refused(tigon, tmp_path, write_tokens):
     assert "'use_dora'" in said(use_dora=True)
     assert "'bias'" in said(bias="all")
     assert "'modules_to_save'" in said(modules_to_save=["lm_head"])
-    assert "'rank_pattern'" in said(rank_pattern={"q_proj": 8})
+    for pattern in [{"layers.0.self_attn.q_proj": 8}, {"q_proj|v_proj": 8}, {"mlp.q_proj": 8}, {"q_proj": 0},
+                    {"q_proj": 8, "self_attn.q_proj": 4}]:  # fmt: skip
+        assert "'rank_pattern'" in said(rank_pattern=pattern)
+        assert "'alpha_pattern'" in said(alpha_pattern=pattern)
+    assert "does not fit" in said(rank_pattern={"self_attn.q_proj": 8})
     assert "'layers_to_transform'" in said(layers_to_transform=[0])
     assert "a pattern" in said(target_modules=".*proj")
     assert "'embed_tokens'" in said(target_modules=["embed_tokens"])

@@ -10,7 +10,8 @@
 namespace tigon {
 
 // The weights of one block. q, k and v stand in one matrix, gate and up in another, so that each is one product. Behind
-// them the adapters of those that have some: A [ranks of its modules, in], B [outputs of its modules, rank].
+// them the adapters of those that have some: A [ranks of its modules, in], and one after another the B [outputs, rank]
+// of its modules, in a flat array, since their ranks may differ.
 enum class BlockWeight : int32_t {
   norm1,
   qkv,
@@ -36,7 +37,10 @@ inline constexpr int kBlockWeightCount = 17;
 struct LoraPart {
   LoraModule module = LoraModule::q;
   int64_t begin = 0, end = 0;  // rows of the weight
-  int64_t a = 0, b = 0;        // its first row in A and in B
+  int64_t rank = 0;
+  int64_t a = 0, b = 0;  // its first row in A and its first element in B
+
+  int64_t b_end() const { return b + (end - begin) * rank; }
 };
 // Of the weights that products are with: qkv, o, gate_up, down. In the order of their rows.
 std::vector<LoraPart> lora_parts(const ModelConfig& config, const LoraConfig& lora, BlockWeight weight);
@@ -48,12 +52,13 @@ BlockWeight adapter_b(BlockWeight weight);
 struct ParameterPart {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   int64_t begin = 0, end = 0;
+  int64_t columns = 0;  // where above 0 the parameter is flat, and elements [begin, end) are a matrix in the file
 };
 
 // One array of the model.
 struct Parameter {
   std::string name;              // "layers.0.qkv"
-  std::vector<int64_t> sizes{};  // [rows, columns], or [rows]
+  std::vector<int64_t> sizes{};  // [rows, columns], or [elements]
   std::vector<ParameterPart> parts{};
   double init_mean = 0.0;  // of random weights
   double init_range = 0.0;
