@@ -31,14 +31,15 @@ std::vector<int64_t> parse_shape(const std::string& op, const std::string& text,
 
 const std::vector<OpTable>& all_tables() {
   static const std::vector<OpTable> tables = {
-      rmsnorm_table(),   add_rmsnorm_table(),
-      layernorm_table(), rope_table(),
-      swiglu_table(),    geglu_table(),
-      softmax_table(),   cross_entropy_table(),
-      linear_table(),    fused_linear_cross_entropy_table(),
-      embedding_table(), attention_table(),
-      adamw_table(),     global_norm_table(),
-      scale_table(),
+      rmsnorm_table(),        add_rmsnorm_table(),
+      layernorm_table(),      rope_table(),
+      swiglu_table(),         geglu_table(),
+      softmax_table(),        cross_entropy_table(),
+      linear_table(),         fused_linear_cross_entropy_table(),
+      embedding_table(),      attention_table(),
+      adamw_table(),          global_norm_table(),
+      scale_table(),          nf4_quantize_table(),
+      nf4_dequantize_table(),
   };
   return tables;
 }

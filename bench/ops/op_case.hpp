@@ -127,6 +127,8 @@ OpTable attention_table();
 OpTable adamw_table();
 OpTable global_norm_table();
 OpTable scale_table();
+OpTable nf4_quantize_table();
+OpTable nf4_dequantize_table();
 OpTable add_rmsnorm_table();
 OpTable layernorm_table();
 OpTable rope_table();

@@ -592,6 +592,34 @@ typedef struct tigon_scale_args {
 TIGON_API int tigon_scale(const tigon_context* context, const tigon_scale_args* args);
 TIGON_API int tigon_scale_scratch(const tigon_context* context, const tigon_scale_args* args, int64_t* bytes);
 
+/* x into 4.127 bits an element, in the format of bitsandbytes' NF4 with double quantization, and back into y. */
+typedef struct tigon_nf4_quantize_args {
+  uint32_t struct_size;
+  tigon_tensor x;            /* [n] f32, bf16 or f16 */
+  tigon_tensor codes;        /* [ceil(n / 2)] u8, two in a byte, the even element's in the upper half */
+  tigon_tensor scale_codes;  /* [ceil(n / 64)] u8 */
+  tigon_tensor group_scales; /* [ceil(n / 16384)] f32 */
+  tigon_tensor offset;       /* [1] f32 */
+} tigon_nf4_quantize_args;
+#define TIGON_NF4_QUANTIZE_INIT \
+  { .struct_size = sizeof(tigon_nf4_quantize_args) }
+TIGON_API int tigon_nf4_quantize(const tigon_context* context, const tigon_nf4_quantize_args* args);
+TIGON_API int tigon_nf4_quantize_scratch(const tigon_context* context, const tigon_nf4_quantize_args* args,
+                                         int64_t* bytes);
+typedef struct tigon_nf4_dequantize_args {
+  uint32_t struct_size;
+  tigon_tensor codes;        /* as above */
+  tigon_tensor scale_codes;  /* as above */
+  tigon_tensor group_scales; /* as above */
+  tigon_tensor offset;       /* as above */
+  tigon_tensor y;            /* [n] f32, bf16 or f16 */
+} tigon_nf4_dequantize_args;
+#define TIGON_NF4_DEQUANTIZE_INIT \
+  { .struct_size = sizeof(tigon_nf4_dequantize_args) }
+TIGON_API int tigon_nf4_dequantize(const tigon_context* context, const tigon_nf4_dequantize_args* args);
+TIGON_API int tigon_nf4_dequantize_scratch(const tigon_context* context, const tigon_nf4_dequantize_args* args,
+                                           int64_t* bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -222,6 +222,22 @@ Op scale() {
   return op<Args, tigon_scale, tigon_scale_scratch>("scale", defaults, fields);
 }
 
+Op nf4_quantize() {
+  using Args = tigon_nf4_quantize_args;
+  static const Args defaults = TIGON_NF4_QUANTIZE_INIT;
+  static const Field fields[] = {TIGON_IN(1, x), TIGON_OUT(1, codes), TIGON_OUT(1, scale_codes),
+                                 TIGON_OUT(1, group_scales), TIGON_OUT(1, offset)};
+  return op<Args, tigon_nf4_quantize, tigon_nf4_quantize_scratch>("nf4_quantize", defaults, fields);
+}
+
+Op nf4_dequantize() {
+  using Args = tigon_nf4_dequantize_args;
+  static const Args defaults = TIGON_NF4_DEQUANTIZE_INIT;
+  static const Field fields[] = {TIGON_IN(1, codes), TIGON_IN(1, scale_codes), TIGON_IN(1, group_scales),
+                                 TIGON_IN(1, offset), TIGON_OUT(1, y)};
+  return op<Args, tigon_nf4_dequantize, tigon_nf4_dequantize_scratch>("nf4_dequantize", defaults, fields);
+}
+
 }  // namespace
 
 std::span<const Op> ops() {
@@ -251,6 +267,8 @@ std::span<const Op> ops() {
       embedding_backward(),
       adamw_list(),
       scale(),
+      nf4_quantize(),
+      nf4_dequantize(),
   };
   return all;
 }

@@ -346,4 +346,22 @@ ops::GlobalNorm convert(const tigon_global_norm_args& a, const Arguments& in) {
 ops::Scale convert(const tigon_scale_args& a, const Arguments& in) {
   return {.x = in.tensor(a.x), .factor = in.tensor(a.factor)};
 }
+
+namespace {
+template <class Args>
+ops::Nf4 nf4(const Args& a, const Arguments& in) {
+  return {.codes = in.tensor(a.codes),
+          .scale_codes = in.tensor(a.scale_codes),
+          .group_scales = in.tensor(a.group_scales),
+          .offset = in.tensor(a.offset)};
+}
+}  // namespace
+
+ops::Nf4Quantize convert(const tigon_nf4_quantize_args& a, const Arguments& in) {
+  return {.x = in.tensor(a.x), .to = nf4(a, in)};
+}
+
+ops::Nf4Dequantize convert(const tigon_nf4_dequantize_args& a, const Arguments& in) {
+  return {.from = nf4(a, in), .y = in.tensor(a.y)};
+}
 }  // namespace tigon::capi

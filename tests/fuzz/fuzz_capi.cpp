@@ -436,6 +436,23 @@ void fill(Source& in, tigon_scale_args& a) {
   a.x = in.tensor("th", Kind::storage);
   a.factor = in.tensor("1", Kind::statistic);
 }
+template <class Args>
+void fill_nf4(Source& in, Args& a) {  // extents are small: one block, of at most two elements or of any number
+  a.codes = in.tensor(in.byte() % 2 == 0 ? "1" : "t", Kind::code);
+  a.scale_codes = in.tensor("1", Kind::code);
+  a.group_scales = in.tensor("1", Kind::statistic);
+  a.offset = in.tensor("1", Kind::statistic);
+}
+void fill(Source& in, tigon_nf4_quantize_args& a) {
+  a = TIGON_NF4_QUANTIZE_INIT;
+  a.x = in.tensor(in.byte() % 2 == 0 ? "1" : "t", Kind::storage);
+  fill_nf4(in, a);
+}
+void fill(Source& in, tigon_nf4_dequantize_args& a) {
+  a = TIGON_NF4_DEQUANTIZE_INIT;
+  a.y = in.tensor(in.byte() % 2 == 0 ? "1" : "t", Kind::storage);
+  fill_nf4(in, a);
+}
 
 template <class Args>
 int attempt(Source& in, int (*call)(const tigon_context*, const Args*),

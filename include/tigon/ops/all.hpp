@@ -11,6 +11,7 @@
 #include "tigon/ops/global_norm.hpp"
 #include "tigon/ops/layernorm.hpp"
 #include "tigon/ops/linear.hpp"
+#include "tigon/ops/nf4.hpp"
 #include "tigon/ops/rmsnorm.hpp"
 #include "tigon/ops/rope.hpp"
 #include "tigon/ops/scale.hpp"
@@ -48,7 +49,9 @@
   row(adamw, Adamw)                                                         \
   row(adamw_list, AdamwList)                                                \
   row(global_norm, GlobalNorm)                                              \
-  row(scale, Scale)
+  row(scale, Scale)                                                         \
+  row(nf4_quantize, Nf4Quantize)                                            \
+  row(nf4_dequantize, Nf4Dequantize)
 // clang-format on
 
 // Backends also have what the unfused forms are made of (elementary.hpp); the C ABI does not.
