@@ -59,6 +59,11 @@ void ModelFlags::add_to(CLI::App& command) {
                "q_proj+v_proj; rslora scales by alpha/sqrt(r)",
                lora_to_string(train.lora), [this](const std::string& text) { train.lora = lora_from_string(text); })
           ->type_name("ADAPTERS");
+  add_word(command, "--base",
+           "With --lora or --adapters, what the matrices of the frozen blocks are kept in: full, as --precision says; "
+           "nf4, 4.13 bits a weight (QLoRA), made of the model's weights or as bitsandbytes has written them",
+           std::string(to_string(train.base)), [this](const std::string& text) { train.base = base_from_string(text); })
+      ->check(CLI::IsMember(base_names()));
   command
       .add_option_function<std::string>(
           "--adapters",

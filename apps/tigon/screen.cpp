@@ -63,10 +63,11 @@ void Screen::on_start(const Trainer& trainer, const Sampler& data, int64_t first
                                                               static_cast<double>(parameters.trained_elements()) * 1e-6,
                                                               lora_to_string(train.lora))
                                                 : "";
-  show("{}{:.2f} M parameters, {} × {} tokens{}, {}\nrecompute {}, fused {}, loss by {} tokens{}\n{}\n\n{}{}\n{}",
+  show("{}{:.2f} M parameters{}, {} × {} tokens{}, {}\nrecompute {}, fused {}, loss by {} tokens{}\n{}\n\n{}{}\n{}",
        adapters,
        static_cast<double>(parameters.elements() - (train.lora.any() ? parameters.trained_elements() : 0)) * 1e-6,
-       train.batch, train.seq, train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
+       train.base == BaseFormat::nf4 ? ", their blocks in NF4" : "", train.batch, train.seq,
+       train.accumulate > 1 ? fmt::format(" × {}", train.accumulate) : "", train.precision.name,
        recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(trainer.model(), train),
        homes_text(train), source, plan_table(trainer.plan()), disk.empty() ? "" : "  there: " + disk + "\n",
        first_step > 0 ? fmt::format("resumed after step {}\n", first_step) : "");

@@ -289,6 +289,20 @@ void read_gemma(Fields& fields, ModelConfig& config) {
 
 std::string_view to_string(Family family) noexcept { return names_of(family).model_type; }
 
+// What bitsandbytes' part of Transformers says of the weights that --base nf4 reads. The weights say it again, each.
+static bool is_double_nf4(const Json& json, const std::string& where) {
+  const auto is = [&](const char* key, const char* expected) {
+    const Json* value = json.find(key);
+    return value != nullptr && value->is_string() && value->string(where) == expected;
+  };
+  const auto on = [&](const char* key) {
+    const Json* value = json.find(key);
+    return value != nullptr && value->is_bool() && value->boolean(where);
+  };
+  return is("quant_method", "bitsandbytes") && on("load_in_4bit") && is("bnb_4bit_quant_type", "nf4") &&
+         on("bnb_4bit_use_double_quant");
+}
+
 ModelConfig model_config_from_json(std::string_view text, const std::string& where) {
   const Json json = Json::parse(text, where);
   Fields fields(json, where);
@@ -322,8 +336,11 @@ ModelConfig model_config_from_json(std::string_view text, const std::string& whe
   for (const char* dropout : {"attention_dropout", "hidden_dropout", "dropout"}) {
     if (fields.number(dropout, 0.0) != 0.0) fields.unsupported(dropout, "dropout is not supported");
   }
-  if (fields.get("quantization_config")) {
-    fields.unsupported("quantization_config", "quantised weights cannot be trained", "Use the model's 16-bit weights.");
+  if (const Json* quantized = fields.get("quantization_config"); quantized && !is_double_nf4(*quantized, where)) {
+    fields.unsupported("quantization_config",
+                       "quantized weights are read in bitsandbytes' NF4 alone, with double "
+                       "quantization, beside adapters (--lora with --base nf4)",
+                       "Use the model's 16-bit weights.");
   }
   if (fields.boolean("use_mrope", false))
     fields.unsupported("use_mrope", "positions in several dimensions are not supported");

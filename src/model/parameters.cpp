@@ -145,6 +145,7 @@ ParameterList::ParameterList(const ModelConfig& config, const LoraConfig& lora) 
                    {{mlp + "gate_proj.weight", config.intermediate}, {mlp + "up_proj.weight", config.intermediate}});
     at(BlockWeight::down) = add.matrix(ours + "down", config.intermediate, {{mlp + "down_proj.weight", hidden}});
     for (const BlockWeight weight : kAdapted) {
+      all[static_cast<size_t>(at(weight))].product = true;
       const std::vector<LoraPart> adapted = lora_parts(config, lora, weight);
       if (adapted.empty()) continue;
       const Parameter& base = all[static_cast<size_t>(at(weight))];

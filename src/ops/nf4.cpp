@@ -1,5 +1,7 @@
 #include "tigon/ops/nf4.hpp"
 
+#include "backend/dynamic_map.hpp"
+#include "backend/nf4_levels.hpp"
 #include "ops/check.hpp"
 #include "ops/route.hpp"
 
@@ -43,5 +45,8 @@ void nf4_dequantize(const Context& ctx, const Nf4Dequantize& args) {
   check_all(Check("nf4_dequantize", ctx), "y", args.y, args.from);
   route(ctx, args, args.y.dtype, &Backend::nf4_dequantize, "nf4_dequantize", {&args.y});
 }
+
+std::span<const float> nf4_levels() { return kNf4.levels; }
+std::span<const float> nf4_scale_map() { return kSignedTables.map; }
 
 }  // namespace tigon::ops

@@ -63,8 +63,10 @@ int64_t state_bytes(const ParameterList& parameters, const TrainConfig& train) {
 }
 
 int64_t static_bytes(const ParameterList& parameters, const TrainConfig& train) {
-  return parameters.elements() * size_of(train.precision.weight) +
-         parameters.trained_elements() * size_of(train.precision.grad) + state_bytes(parameters, train);
+  int64_t weights = 0;
+  for (const Parameter& p : parameters.all)
+    weights += train.in_nf4(p) ? nf4_bytes(p) : p.elements() * size_of(train.precision.weight);
+  return weights + parameters.trained_elements() * size_of(train.precision.grad) + state_bytes(parameters, train);
 }
 
 }  // namespace tigon

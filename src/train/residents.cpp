@@ -34,6 +34,10 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
   for (size_t i = 0; i < list.all.size(); ++i) {
     const Parameter& p = list.all[i];
     TrainedParameter& trained = parameters.emplace_back();
+    if (train.in_nf4(p)) {
+      for (const ParameterPart& part : p.parts) trained.in_nf4.emplace_back(ctx, p.name, p.elements_of(part));
+      continue;
+    }
     const bool twice = p.trains && by_host && homes.weights == Home::device;
     trained.weight = {spaces.of(twice ? Home::host : homes.weights), p.name, precision.weight, p.sizes,
                       MemoryClass::weights};

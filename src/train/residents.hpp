@@ -5,6 +5,7 @@
 
 #include "tigon/train/train_config.hpp"
 #include "train/gradients.hpp"
+#include "train/nf4_home.hpp"
 #include "train/residency/disk.hpp"
 
 namespace tigon {
@@ -69,10 +70,11 @@ struct TrainedParameter {
     StateSpec spec;
     OwnedTensor tensor;
   };
-  OwnedTensor weight;         // at home
-  OwnedTensor on_device;      // its copy for the device, where the host updates weights that stay on the device too
-  OwnedTensor gradient;       // at home; absent where gradients stay on the device
-  std::vector<State> states;  // as optimizer_states lists them
+  OwnedTensor weight;           // at home; absent where it is in NF4
+  std::vector<Nf4Home> in_nf4;  // each part that the files have of it
+  OwnedTensor on_device;        // its copy for the device, where the host updates weights that stay on the device too
+  OwnedTensor gradient;         // at home; absent where gradients stay on the device
+  std::vector<State> states;    // as optimizer_states lists them
 
   const Tensor& device_weight() const { return on_device.view.present() ? on_device.view : weight.view; }
 };

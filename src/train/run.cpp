@@ -95,6 +95,7 @@ class Run {
     if (train.documents_apart)
       settings_["documents (--documents, --document-end)"] = "apart by " + std::to_string(options.document_end);
     if (train.lora.any()) settings_["adapters (--lora)"] = lora_to_string(train.lora);
+    if (train.base != BaseFormat::full) settings_["frozen weights (--base)"] = to_string(train.base);
   }
 
   RunResult run() {

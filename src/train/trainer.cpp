@@ -326,7 +326,7 @@ void Trainer::Impl::hand_in(const TokenBatch& batch, const StepBuffers& b, int64
 }
 
 void Trainer::Impl::load(const TensorFiles& files, FilesOf what) {
-  check_weights(parameters, model.tied_embeddings, files, what);
+  check_weights(parameters, model.tied_embeddings, files, what, train.base);
   has_weights = false;
   tigon::load_weights(transfers(), parameters, files, what, residents);
   residency.refresh(context(Phase::step));

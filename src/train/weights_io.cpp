@@ -91,7 +91,8 @@ bool is_buffer(const std::string& name) { return name.ends_with("rotary_emb.inv_
 
 bool is_of(const Parameter& p, FilesOf what) { return p.adapter == (what == FilesOf::adapters); }
 
-void check_names_and_shapes(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what) {
+void check_names_and_shapes(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what,
+                            BaseFormat base) {
   std::set<std::string> expected;
   for (const Parameter& p : parameters.all) {
     if (!is_of(p, what)) continue;
@@ -103,6 +104,16 @@ void check_names_and_shapes(const ParameterList& parameters, bool tied, const Te
                     {.where = "weights", .what = "'" + part.name + "' is not in the files"});
       }
       const std::vector<int64_t> sizes = part_sizes(p, part);
+      if (p.product && is_nf4(files, part.name)) {
+        if (base == BaseFormat::nf4) {
+          check_nf4(files, part.name, sizes, expected);
+          continue;
+        }
+        throw Error(ErrorCode::invalid_argument, {.where = tensor->file.string(),
+                                                  .what = "'" + part.name + "' is in 4 bits",
+                                                  .expected = "weights of 16 bits or more, or --lora with --base nf4",
+                                                  .fix = "Take the model's 16-bit weights."});
+      }
       if (tensor->sizes != sizes || !is_float(tensor->dtype)) {
         throw Error(ErrorCode::invalid_argument,
                     {.where = tensor->file.string(),
@@ -175,6 +186,12 @@ bool all_finite(DType dtype, const void* data, int64_t bytes) {
   }
 }
 
+// Where a part of a parameter stays in NF4; null where it does not.
+const Nf4Home* nf4_of(const Residents& r, const Parameter& p, size_t parameter, const ParameterPart& part) {
+  const std::vector<Nf4Home>& homes = r.parameters[parameter].in_nf4;
+  return homes.empty() ? nullptr : &homes[static_cast<size_t>(&part - p.parts.data())];
+}
+
 struct NamedState {
   std::string name;
   const Tensor& tensor;
@@ -216,6 +233,15 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
     const Parameter& p = parameters.all[i];
     if (!is_of(p, what)) continue;
     const RandomStream random{.seed = seed, .step = 0, .tensor = static_cast<uint32_t>(i)};
+    if (!r.parameters[i].in_nf4.empty()) {
+      values.resize(static_cast<size_t>(p.elements()));
+      fill_normal(ctx, random, 0, p.init_mean, p.init_range, values);
+      for (const ParameterPart& part : p.parts) {
+        const auto begin = values.begin() + part.begin * columns_of(p);
+        store_nf4(ctx, {begin, begin + p.elements_of(part)}, *nf4_of(r, p, i, part));
+      }
+      continue;
+    }
     for (int64_t first = 0; first < p.elements(); first += kPiece) {
       values.resize(static_cast<size_t>(std::min(kPiece, p.elements() - first)));
       fill_normal(ctx, random, first, p.init_mean, p.init_range, values);
@@ -224,9 +250,10 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
   }
 }
 
-void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what) {
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what,
+                   BaseFormat base) {
   const bool has_tied_head = tied && what == FilesOf::model;
-  check_names_and_shapes(parameters, has_tied_head, files, what);
+  check_names_and_shapes(parameters, has_tied_head, files, what, base);
   if (has_tied_head) check_tied_head(parameters, files);
 }
 
@@ -239,7 +266,13 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
     if (!is_of(p, what)) continue;
     for (const ParameterPart& part : p.parts) {
       const StoredTensor& tensor = *files.find(part.name);
-      const int64_t start = part.begin * columns_of(p), elements = (part.end - part.begin) * columns_of(p);
+      const int64_t start = part.begin * columns_of(p), elements = p.elements_of(part);
+      const Nf4Home* const in_nf4 = nf4_of(r, p, i, part);
+      if (in_nf4 && is_nf4(files, part.name)) {
+        load_nf4(ctx, files, part.name, *in_nf4);
+        continue;
+      }
+      std::vector<float> whole;  // where it is to be quantized: its mean has to be known first
       for (int64_t first = 0; first < elements; first += kPiece) {
         const int64_t n = std::min(kPiece, elements - first);
         read_values(files, tensor, first, n, bytes, values);
@@ -249,8 +282,13 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
                        .what = "'" + part.name + "' has values that are not finite, before any step",
                        .fix = "Take other weights: these were spoiled when they were written."});
         }
-        store_parameter(ctx, r, i, start + first, values, bytes);
+        if (in_nf4) {
+          whole.insert(whole.end(), values.begin(), values.end());
+        } else {
+          store_parameter(ctx, r, i, start + first, values, bytes);
+        }
       }
+      if (in_nf4) store_nf4(ctx, whole, *in_nf4);
     }
   }
 }

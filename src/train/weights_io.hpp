@@ -12,8 +12,10 @@ enum class FilesOf { model, adapters };
 void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, FilesOf what, Residents& r);
 
 // Weights from Hugging Face files, in any floating type. Checks first: a tensor that is missing, too many, or of
-// another shape is an Error. Loading expects what was checked.
-void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what);
+// another shape is an Error. Loading expects what was checked. With BaseFormat::nf4 matrices of blocks may also stand
+// there in NF4, as bitsandbytes writes them.
+void check_weights(const ParameterList& parameters, bool tied, const TensorFiles& files, FilesOf what,
+                   BaseFormat base = BaseFormat::full);
 void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, FilesOf what,
                   Residents& r);
 

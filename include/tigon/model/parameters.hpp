@@ -65,8 +65,12 @@ struct Parameter {
   bool decays = false;   // matrices decay, norms and biases do not
   bool trains = true;    // else it is frozen: it has no gradient and no states
   bool adapter = false;  // of an adapter's files, not of the model's
+  bool product = false;  // a matrix of a block
 
   int64_t elements() const { return sizes.size() == 2 ? sizes[0] * sizes[1] : sizes[0]; }
+  int64_t elements_of(const ParameterPart& part) const {
+    return (part.end - part.begin) * (sizes.size() == 2 ? sizes[1] : 1);
+  }
 };
 
 // What is loaded, differentiated and updated together: parameters [begin, end) of the list. Those from `trained` on

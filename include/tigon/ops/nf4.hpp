@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "tigon/core/context.hpp"
 
 namespace tigon::ops {
@@ -44,5 +46,9 @@ struct Nf4Dequantize {
   Tensor y{};  // [n] f32, bf16 or f16
 };
 void nf4_dequantize(const Context& ctx, const Nf4Dequantize& args);
+
+// The numbers that codes stand for, of elements (16) and of scales (256): for who reads files that name theirs.
+std::span<const float> nf4_levels();
+std::span<const float> nf4_scale_map();
 
 }  // namespace tigon::ops

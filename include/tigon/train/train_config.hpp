@@ -6,6 +6,7 @@
 
 #include "tigon/model/block.hpp"
 #include "tigon/ops/fused_linear_cross_entropy.hpp"
+#include "tigon/train/base_format.hpp"
 #include "tigon/train/disk_options.hpp"
 #include "tigon/train/homes.hpp"
 #include "tigon/train/optimizer.hpp"
@@ -79,8 +80,10 @@ struct TrainConfig {
   // The longest text, in tokens, that Trainer::next_token continues; its memory belongs to the plan. 0: none.
   int64_t speaks = 0;
   bool deterministic = true;
-  LoraConfig lora{};  // adapters beside a frozen model; else all of it is trained
+  LoraConfig lora{};                   // adapters beside a frozen model; else all of it is trained
+  BaseFormat base = BaseFormat::full;  // of that model
 
+  bool in_nf4(const Parameter& parameter) const { return base == BaseFormat::nf4 && parameter.product; }
   int64_t tokens() const { return batch * seq; }
   // Whether a step's micro-batches take turns with all layers, and how many of them a layer takes at once.
   bool turns() const { return accumulate > 1 && memory.order == Order::batches; }

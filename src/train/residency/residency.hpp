@@ -3,6 +3,7 @@
 #include "tigon/train/trainer.hpp"
 #include "train/residency/host_gradients.hpp"
 #include "train/residency/layer_inputs.hpp"
+#include "train/residency/nf4_weights.hpp"
 #include "train/residency/part_updates.hpp"
 #include "train/residency/streamed_weights.hpp"
 

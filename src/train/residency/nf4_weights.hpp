@@ -1,0 +1,28 @@
+#pragma once
+
+#include <map>
+
+#include "train/residency/part_updates.hpp"
+#include "train/weight_source.hpp"
+
+namespace tigon {
+
+// Weights of which some stay on the device in NF4: a part's are whole for as long as it is leased, in memory of the
+// step. Everything else is where it always is.
+class Nf4Weights final : public WeightSource {
+ public:
+  Nf4Weights(const ParameterList& parameters, const Residents& residents, DType dtype, const PartUpdates* updates)
+      : parameters_(parameters), residents_(residents), dtype_(dtype), updates_(updates) {}
+  WeightLease acquire(const Context& ctx, int part, int next) override;
+
+ private:
+  void release(const Part& part) noexcept override { leased_.erase(&part); }
+
+  const ParameterList& parameters_;
+  const Residents& residents_;
+  DType dtype_;
+  const PartUpdates* updates_;
+  std::map<const Part*, std::vector<OwnedTensor>> leased_;
+};
+
+}  // namespace tigon
