@@ -26,8 +26,9 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   std::vector<Advice> list;
   int64_t least = plan_memory(model, parameters, train).total_bytes();
   // Takes a change up if it saves anything here.
-  const auto suggest = [&](const TrainConfig& changed, std::string flag, std::string why) {
-    const MemoryPlan plan = plan_memory(model, parameters, changed);
+  const auto suggest_of = [&](const ParameterList& list_of, const TrainConfig& changed, std::string flag,
+                              std::string why) {
+    const MemoryPlan plan = plan_memory(model, list_of, changed);
     if (plan.total_bytes() >= least) return;
     least = plan.total_bytes();
     train = changed;
@@ -36,6 +37,9 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
                     .total_bytes = least,
                     .bytes = plan.bytes(),
                     .seconds = seconds_of(model, plan, rates)});
+  };
+  const auto suggest = [&](const TrainConfig& changed, std::string flag, std::string why) {
+    suggest_of(parameters, changed, std::move(flag), std::move(why));
   };
   const auto recompute = [&](const char* what) {
     TrainConfig changed = train;
@@ -60,6 +64,8 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     suggest(precision("bf16"), "--precision bf16", "16-bit weights, gradients and activations, f32 master copy");
   }
   suggest(precision("bf16-sr"), "--precision bf16-sr", "8 bytes a parameter: bf16 states with stochastic rounding");
+  const bool asked_away = train.memory.homes.any_away();
+  const int64_t least_here = least;
   const auto offload = [&](const char* what, const char* why) {
     TrainConfig changed = train;
     changed.memory.homes = homes_from_string(what);
@@ -104,6 +110,28 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     if (by_layers) micro.memory.order = Order::layers;
     suggest(micro, "--batch 1 --accumulate " + std::to_string(micro.accumulate) + (by_layers ? " --order layers" : ""),
             "the same step in micro-batches");
+  }
+  // Beyond the study's order, since these train less; and then there is little to offload.
+  std::string and_homes;
+  if (train.memory.homes.any_away() && !asked_away) {
+    train.memory.homes = {};
+    train.memory.updater = settled_updater(Updater::automatic, {}, meant);
+    least = least_here;
+    and_homes = " --offload none";
+  }
+  const bool trains_all = !train.lora.any();
+  TrainConfig adapted = train;
+  if (trains_all) adapted.lora = lora_from_string("r=16");
+  const ParameterList with_adapters(model, adapted.lora);
+  if (trains_all) {
+    suggest_of(with_adapters, adapted, "--lora r=16" + and_homes,
+               "LoRA: adapters beside a frozen model; it learns less");
+  }
+  if (train.base == BaseFormat::full && train.memory.homes.weights == Home::device) {
+    adapted.base = BaseFormat::nf4;
+    const bool said = !trains_all || train.lora.any();
+    suggest_of(with_adapters, adapted, said ? "--base nf4" : "--lora r=16 --base nf4" + and_homes,
+               "QLoRA: the frozen blocks in 4.13 bits a weight");
   }
   return list;
 }
