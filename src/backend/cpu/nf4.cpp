@@ -65,7 +65,12 @@ inline void encode_nf4(const float* values, float by, const Middles& middles, ui
     const V scaled = hn::Mul(hn::Load(D(), values + j), set(by));
     hn::StoreU(hn::DemoteTo(D8(), middles.numbers_of(scaled)), D8(), numbers + j);
   }
-  for (int64_t i = 0; i < kBlock / 2; ++i) codes[i] = static_cast<uint8_t>(numbers[2 * i] << 4 | numbers[2 * i + 1]);
+  const hn::Rebind<int16_t, D> di16;
+  for (int64_t i = 0; i < kBlock / 2; i += lanes()) {  // of two bytes a, b as one number, a + 256·b, to 16·a + b
+    const auto two = hn::LoadU(D16(), reinterpret_cast<const uint16_t*>(numbers) + i);
+    const auto both = hn::And(hn::Or(hn::ShiftLeft<4>(two), hn::ShiftRight<8>(two)), hn::Set(D16(), 0xff));
+    hn::StoreU(hn::DemoteTo(D8(), hn::BitCast(di16, both)), D8(), codes + i);
+  }
 }
 
 // Magnitudes as integers, among which infinity and NaN are the largest.
