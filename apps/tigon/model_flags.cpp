@@ -45,14 +45,25 @@ void ModelFlags::add_to(CLI::App& command) {
            "fp16 (as bf16, with a dynamic loss scale)",
            train.precision.name, [this](const std::string& text) { train.precision = precision_from_string(text); })
       ->check(CLI::IsMember(precision_names()));
-  add_word(command, "--optimizer",
-           "adamw; or adamw8, AdamW whose m and v take 8 bits each, with a scale for 256 elements, as bitsandbytes has "
-           "them. Norms, biases, matrices of less than 4096 elements and the embedding keep the precision's",
-           std::string(to_string(train.optimizer.kind)),
-           [this](const std::string& text) { train.optimizer.kind = optimizer_from_string(text); })
+  add_word(
+      command, "--optimizer",
+      "adamw; or adamw8, AdamW whose m and v take 8 bits each, with a scale for 256 elements, as bitsandbytes has "
+      "them. Norms, biases, matrices of less than 4096 elements and the embedding keep the precision's; or apollo, "
+      "which keeps m and v of a random projection of each matrix of attention and MLP, and scales the rows of its "
+      "gradient by them; or apollo-mini, which scales the gradient of a matrix as a whole",
+      std::string(to_string(train.optimizer.kind)),
+      [this](const std::string& text) { train.optimizer.kind = optimizer_from_string(text); })
       ->check(CLI::IsMember(optimizer_names()));
   command.add_flag("--adamw8-embedding", train.optimizer.embedding_in_8_bits,
                    "With adamw8: the embedding too, and a head that is tied to it");
+  command.add_option("--rank", train.optimizer.rank, "With apollo: numbers for each row; 256, of apollo-mini 1")
+      ->check(CLI::Range(1, 1 << 20));
+  command.add_option("--gap", train.optimizer.gap, "With apollo: steps with the same random projection; 200")
+      ->check(CLI::Range(1, 1000000000));
+  command
+      .add_option("--scale", train.optimizer.scale,
+                  "With apollo: its root lengthens the updates of matrices; 1, of apollo-mini 128")
+      ->check(CLI::Range(1e-6, 1e9));
   CLI::Option* lora =
       add_word(command, "--lora",
                "Train low-rank adapters beside the frozen model: r=16,alpha=32,targets=all-linear; targets also as "

@@ -150,7 +150,7 @@ MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& paramete
   train.device = wanted;
   train.memory.chunk.tokens = loss_chunk(model, train);
   if (train.memory.moves_updates())
-    train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, wanted);
+    train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, wanted, train.optimizer.kind);
   train.device = {};
   note = fmt::format(
       "\nWithout a GPU or its backend, \"loss\" and \"workspace\" are what the CPU's kernels take; every other row\n"

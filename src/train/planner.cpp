@@ -7,6 +7,7 @@
 
 #include "tigon/core/error.hpp"
 #include "tigon/memory/arena.hpp"
+#include "train/low_rank.hpp"
 #include "train/phase_marks.hpp"
 #include "train/residency/residency.hpp"
 #include "train/step.hpp"
@@ -37,7 +38,8 @@ MemoryPlan walk(const ModelConfig& model, const ParameterList& parameters, const
   TrainConfig train = asked;
   // Updates that move something are early wherever they may be.
   if (train.memory.moves_updates()) train.memory.update_early = false;
-  train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, train.device);
+  check_low_rank(parameters, train);
+  train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, train.device, train.optimizer.kind);
   if (static_cast<int64_t>(parameters.blocks.size()) != model.layers) {
     throw Error(ErrorCode::invalid_argument, {.where = "plan_memory",
                                               .what = "the parameters are those of another model",

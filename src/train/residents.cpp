@@ -4,13 +4,14 @@
 
 #include "tigon/ops/global_norm.hpp"
 #include "train/device_block.hpp"
+#include "train/low_rank.hpp"
 #include "train/residency/device_update.hpp"
 #include "train/residency/disk_update.hpp"
 
 namespace tigon {
 
 Home home_of(const StateSpec& state, const Homes& homes) {
-  return state.span > 1 && homes.states == Home::nvme ? Home::host : homes.states;
+  return (state.span > 1 || state.count > 0) && homes.states == Home::nvme ? Home::host : homes.states;
 }
 
 StepBuffers text_buffers(const Context& ctx, const TrainConfig& train) {
@@ -50,7 +51,8 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
                           MemoryClass::gradients};
     }
     for (const StateSpec& spec : optimizer_states(list, static_cast<int>(i), train)) {
-      const std::vector<int64_t> sizes = spec.span == 1 ? p.sizes : std::vector<int64_t>{spec.elements(p.elements())};
+      const bool each = spec.span == 1 && spec.count == 0;
+      const std::vector<int64_t> sizes = each ? p.sizes : std::vector<int64_t>{spec.elements(p.elements())};
       trained.states.push_back(
           {spec, {place(home_of(spec, homes)), p.name + "." + spec.name, spec.dtype, sizes, MemoryClass::states}});
     }
@@ -68,6 +70,13 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
     for (int i = 0; i < DeviceUpdate::kSlots; ++i) {
       update_slots.push_back({ctx, "update slot", DType::i32, {bytes / size_of(DType::i32)}, MemoryClass::workspace});
     }
+  }
+  if (train.memory.moves_updates() && is_low_rank(train.optimizer.kind)) {
+    const auto take = [&](const Context& where) {
+      return where.take("scratch of updates", update_scratch(list, train, where.device), MemoryClass::workspace);
+    };
+    if (by_host) host_scratch = take(spaces.host);
+    if (device_updates(updater)) device_scratch = take(ctx);
   }
   if (train.streams_vocabulary()) {
     const bool wide = precision.weight == DType::f32 || precision.grad == DType::f32;

@@ -79,7 +79,8 @@ struct TrainedParameter {
   const Tensor& device_weight() const { return on_device.view.present() ? on_device.view : weight.view; }
 };
 
-// Scales of 8-bit states stay in memory where those are on the disk: of a piece they are no whole pages.
+// What has not an element for each of the parameter stays in memory where states are on the disk: of a piece it is no
+// whole pages.
 Home home_of(const StateSpec& state, const Homes& homes);
 
 // Everything that stays from step to step, each in its home: weights, the optimizer's states, the buffers to the host,
@@ -109,6 +110,8 @@ struct Residents {
   OwnedTensor host_clip;  // [1] f32
   // Where the device updates what does not stay there: what a piece of a parameter passes through.
   std::vector<OwnedTensor> update_slots;
+  // For updates beside the step's stream, which no plan follows.
+  Buffer host_scratch, device_scratch;
   // Where embedding and head are streamed: what passes between the host and the device of a micro-batch's tokens.
   OwnedTensor vocabulary_rows, vocabulary_ids;
   // Homes of the layers' inputs away from the device: of each layer and micro-batch, and where there are several

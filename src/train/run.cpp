@@ -63,7 +63,12 @@ int64_t process_peak_bytes() {
 
 // For a checkpoint, whose states are of no use to another one.
 std::string optimizer_text(const OptimizerOptions& options) {
-  return std::string(to_string(options.kind)) + (options.embedding_in_8_bits ? " with the embedding" : "");
+  std::string text(to_string(options.kind));
+  if (options.embedding_in_8_bits) text += " with the embedding";
+  if (is_low_rank(options.kind)) {
+    text += fmt::format(", --rank {} --gap {} --scale {}", rank_of(options), gap_of(options), scale_of(options));
+  }
+  return text;
 }
 
 class Run {

@@ -48,6 +48,17 @@ void check_stages(const MemoryPolicy& memory) {
                .got = "'" + text + "'"});
 }
 
+void check_rank(const OptimizerOptions& options) {
+  check_range("rank", static_cast<double>(options.rank), 0, 1 << 20);
+  check_range("gap", static_cast<double>(options.gap), 0, 1e9);
+  check_range("scale", options.scale, 0, 1e9);
+  if (is_low_rank(options.kind) || (options.rank == 0 && options.gap == 0 && options.scale == 0)) return;
+  throw Error(ErrorCode::invalid_argument, {.where = "--rank, --gap and --scale",
+                                            .what = "they belong to optimizers of low rank",
+                                            .expected = "--optimizer apollo or apollo-mini",
+                                            .got = std::string(to_string(options.kind))});
+}
+
 }  // namespace
 
 StageMask recompute_from_string(std::string_view text) {
@@ -128,6 +139,7 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
   check_range("eps", train.optimizer.eps, 0, 1);
   check_range("weight decay", train.optimizer.weight_decay, 0, 100);
   check_range("clip", train.clip, 0, 1e9);
+  check_rank(train.optimizer);
   check_range("warm-up", static_cast<double>(train.schedule.warmup), 0, 1e12);
   check_range("schedule's decay", static_cast<double>(train.schedule.decay), 0, static_cast<double>(Decay::cosine));
   check_range("schedule's floor", train.schedule.floor, 0, 1);
@@ -175,7 +187,7 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
          .expected = "gradients=host in --offload, where one layer's are on the device at a time",
          .got = to_string(train.memory.homes)});
   }
-  (void)settled_updater(train.memory.updater, train.memory.homes, train.device);
+  (void)settled_updater(train.memory.updater, train.memory.homes, train.device, train.optimizer.kind);
   check_range("piece of an update", static_cast<double>(train.memory.update_piece), 1, 0x1p40);
   check_range("smallest matrix in 8 bits", static_cast<double>(train.optimizer.smallest_in_8_bits), 1, 0x1p60);
   if (train.memory.update_piece % update_unit(train) != 0) {

@@ -2,6 +2,7 @@
 
 #include "tigon/core/scope.hpp"
 #include "tigon/ops/global_norm.hpp"
+#include "train/low_rank.hpp"
 
 namespace tigon {
 
@@ -10,7 +11,7 @@ Tensor flat_slice(const Tensor& t, int64_t first, int64_t elements) {
 }
 
 Tensor state_slice(const TrainedParameter::State& state, int64_t first, int64_t elements) {
-  return flat_slice(state.tensor, first / state.spec.span, state.spec.elements(elements));
+  return flat_slice(state.tensor, state.spec.count > 0 ? 0 : first / state.spec.span, state.spec.elements(elements));
 }
 
 UpdatePiece piece_at_home(const Residents& r, int parameter, int64_t first, int64_t elements) {
@@ -25,16 +26,21 @@ UpdatePiece piece_at_home(const Residents& r, int parameter, int64_t first, int6
   return piece;
 }
 
+Tensor state_of(const UpdatePiece& piece, const ParameterList& parameters, const TrainConfig& train,
+                std::string_view name) {
+  const std::vector<StateSpec> specs = optimizer_states(parameters, piece.parameter, train);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].name == name) return piece.states[i];
+  }
+  return {};
+}
+
 void update_piece(const Context& ctx, const ParameterList& parameters, const TrainConfig& train,
                   const UpdatePiece& piece, const Tensor& grad_scale, const UpdateArgs& args) {
+  if (updated_whole(parameters, piece.parameter, train))
+    return low_rank_update(ctx, parameters, train, piece, grad_scale, args);
   const OptimizerOptions& options = train.optimizer;
-  const std::vector<StateSpec> specs = optimizer_states(parameters, piece.parameter, train);
-  const auto state = [&](std::string_view name) {
-    for (size_t i = 0; i < specs.size(); ++i) {
-      if (specs[i].name == name) return piece.states[i];
-    }
-    return Tensor{};
-  };
+  const auto state = [&](std::string_view name) { return state_of(piece, parameters, train, name); };
   const Tensor master = state("master");
   const bool decays = parameters.all[static_cast<size_t>(piece.parameter)].decays;
   ops::adamw(ctx, {.param = master.present() ? master : piece.weight,

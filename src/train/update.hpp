@@ -35,6 +35,10 @@ void for_each_tensor(UpdatePiece& piece, const TrainConfig& train, const F& f) {
 // Where everything is at home.
 UpdatePiece piece_at_home(const Residents& r, int parameter, int64_t first, int64_t elements);
 
+// One of its states, by name; absent where the optimizer keeps none of it.
+Tensor state_of(const UpdatePiece& piece, const ParameterList& parameters, const TrainConfig& train,
+                std::string_view name);
+
 // What the optimizer does with a piece, by whoever ctx is.
 void update_piece(const Context& ctx, const ParameterList& parameters, const TrainConfig& train,
                   const UpdatePiece& piece, const Tensor& grad_scale, const UpdateArgs& args);

@@ -22,7 +22,14 @@ Updater updater_from_string(std::string_view text) {
 
 std::string_view to_string(Updater updater) noexcept { return kNames[static_cast<size_t>(updater)].first; }
 
-Updater settled_updater(Updater asked, const Homes& homes, Device device) {
+Updater settled_updater(Updater asked, const Homes& homes, Device device, Optimizer optimizer) {
+  const bool products = is_low_rank(optimizer);
+  if (products && asked == Updater::both) {
+    throw Error(ErrorCode::unsupported,
+                {.where = "--update both",
+                 .what = "an update of low rank has products, whose bits would depend on who takes which matrix",
+                 .expected = "--update cpu or gpu with --optimizer " + std::string(to_string(optimizer))});
+  }
   const bool host_may = homes.states != Home::device && homes.gradients != Home::device;
   const bool disk = homes.states == Home::nvme || homes.gradients == Home::nvme || homes.weights == Home::nvme;
   if (disk && (!host_may || (asked != Updater::automatic && device_updates(asked)))) {
@@ -33,7 +40,8 @@ Updater settled_updater(Updater asked, const Homes& homes, Device device) {
   }
   if (asked == Updater::automatic) {
     if (!host_may) return Updater::gpu;
-    return device.kind == DeviceKind::cpu || disk ? Updater::cpu : Updater::both;
+    if (device.kind == DeviceKind::cpu || disk) return Updater::cpu;
+    return products ? Updater::gpu : Updater::both;
   }
   if (host_updates(asked) && !host_may) {
     throw Error(ErrorCode::invalid_argument, {.where = "--update",

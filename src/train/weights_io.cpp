@@ -1,15 +1,12 @@
 #include "train/weights_io.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <numbers>
 #include <set>
-#include <thread>
 
 #include "tigon/core/error.hpp"
-#include "tigon/core/philox.hpp"
 #include "tigon/core/tensor.hpp"
+#include "tigon/ops/low_rank.hpp"
 
 namespace tigon {
 
@@ -17,30 +14,6 @@ namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 22;  // elements on the host at a time
 constexpr const char* kHead = "lm_head.weight";
-
-// values[i] = mean + range·normal(first + i); first is a multiple of 4. One block of random words makes four values.
-void fill_normal(const Context& ctx, const RandomStream& random, int64_t first, double mean, double range,
-                 std::vector<float>& values) {
-  const int64_t blocks = (static_cast<int64_t>(values.size()) + 3) / 4;
-  const auto work = [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      const Philox::Block words = random.block(static_cast<uint64_t>(first / 4 + b));
-      for (size_t pair = 0; pair < 4; pair += 2) {
-        const double u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;
-        const double angle = 2 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1p-32;
-        const double radius = range * std::sqrt(-2.0 * std::log(u));
-        const auto at = static_cast<size_t>(4 * b) + pair;
-        if (at < values.size()) values[at] = static_cast<float>(mean + radius * std::cos(angle));
-        if (at + 1 < values.size()) values[at + 1] = static_cast<float>(mean + radius * std::sin(angle));
-      }
-    }
-  };
-  const int64_t threads =
-      ctx.threads > 0 ? ctx.threads : static_cast<int64_t>(std::clamp(std::thread::hardware_concurrency(), 1u, 32u));
-  if (blocks < 4096 || threads == 1) return work(0, blocks);
-  std::vector<std::jthread> pool;  // which are joined at their end, also where not all of them can be had
-  for (int64_t t = 0; t < threads; ++t) pool.emplace_back(work, blocks * t / threads, blocks * (t + 1) / threads);
-}
 
 template <class T>
 void narrow_to(const std::vector<float>& values, std::vector<std::byte>& bytes) {
@@ -227,15 +200,24 @@ void narrow(DType dtype, const std::vector<float>& values, std::vector<std::byte
 
 void initialize_weights(const Context& ctx, const ParameterList& parameters, uint64_t seed, FilesOf what,
                         Residents& r) {
+  const Context host{.threads = ctx.threads};
   std::vector<float> values;
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     const Parameter& p = parameters.all[i];
     if (!is_of(p, what)) continue;
-    const RandomStream random{.seed = seed, .step = 0, .tensor = static_cast<uint32_t>(i)};
+    const auto fill = [&](int64_t first, int64_t count) {
+      values.resize(static_cast<size_t>(count));
+      std::fill(values.begin(), values.end(), static_cast<float>(p.init_mean));
+      if (p.init_range == 0) return;
+      ops::normal(host, {.y = Tensor::contiguous(values.data(), DType::f32, {count}),
+                         .deviation = p.init_range,
+                         .seed = seed,
+                         .tensor_id = static_cast<uint32_t>(i),
+                         .first_element = first});
+    };
     if (!r.parameters[i].in_nf4.empty()) {
-      values.resize(static_cast<size_t>(p.elements()));
-      fill_normal(ctx, random, 0, p.init_mean, p.init_range, values);
+      fill(0, p.elements());
       for (const ParameterPart& part : p.parts) {
         const auto begin = values.begin() + part.begin * columns_of(p);
         store_nf4(ctx, {begin, begin + p.elements_of(part)}, *nf4_of(r, p, i, part));
@@ -243,8 +225,7 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
       continue;
     }
     for (int64_t first = 0; first < p.elements(); first += kPiece) {
-      values.resize(static_cast<size_t>(std::min(kPiece, p.elements() - first)));
-      fill_normal(ctx, random, first, p.init_mean, p.init_range, values);
+      fill(first, std::min(kPiece, p.elements() - first));
       store_parameter(ctx, r, i, first, values, bytes);
     }
   }

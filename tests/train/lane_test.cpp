@@ -190,7 +190,8 @@ TEST(WaitClock, TellsWhatWasWaitedFor) {
 TEST(UpdateJob, IsDoneWhenEverybodyHasLeftIt) {
   const ParameterList parameters(small_model());
   const int part = parameters.block_part(1);
-  UpdateJob job(parameters, part, 2, {});
+  const TrainConfig train;
+  UpdateJob job(parameters, train, part, 2, {});
   std::map<int, int64_t> taken;
   for (int64_t most = 7; const auto piece = job.take(most); most = most == 7 ? 1000 : 7) {
     EXPECT_EQ(piece->first, taken[piece->parameter]);
@@ -219,7 +220,8 @@ TEST(UpdateJob, IsDoneWhenEverybodyHasLeftIt) {
 
 TEST(UpdateJob, OnesFailureEndsItForAll) {
   const ParameterList parameters(small_model());
-  UpdateJob job(parameters, 0, 2, {});
+  const TrainConfig train;
+  UpdateJob job(parameters, train, 0, 2, {});
   EXPECT_TRUE(job.take(1));
   job.leave({}, std::make_exception_ptr(std::runtime_error("no device")));
   EXPECT_FALSE(job.take(1));

@@ -41,15 +41,16 @@ struct RandomStream {
   // Uniform in [0, 1), 24 bits.
   constexpr float uniform(uint64_t element) const noexcept { return static_cast<float>(bits(element) >> 8) * 0x1p-24f; }
 
-  // Standard normal by Box–Muller over the element's pair of words.
-  float normal(uint64_t element) const noexcept {
-    const Philox::Block words = block(element / 4);
-    const uint64_t pair = (element % 4) / 2 * 2;
-    const double u = (static_cast<double>(words[pair]) + 1.0) * 0x1p-32;
-    const double angle = 6.283185307179586 * static_cast<double>(words[pair + 1]) * 0x1p-32;
-    const double radius = std::sqrt(-2.0 * std::log(u));
-    return static_cast<float>(radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  // deviation · two standard normals, of elements 2·pair and 2·pair + 1: Box–Muller over their words.
+  std::array<double, 2> normal_pair(uint64_t pair, double deviation = 1.0) const noexcept {
+    const Philox::Block words = block(pair / 2);
+    const uint64_t first = pair % 2 * 2;
+    const double u = (static_cast<double>(words[first]) + 1.0) * 0x1p-32;
+    const double angle = 6.283185307179586 * static_cast<double>(words[first + 1]) * 0x1p-32;
+    const double radius = deviation * std::sqrt(-2.0 * std::log(u));
+    return {radius * std::cos(angle), radius * std::sin(angle)};
   }
+  float normal(uint64_t element) const noexcept { return static_cast<float>(normal_pair(element / 2)[element % 2]); }
 };
 
 }  // namespace tigon

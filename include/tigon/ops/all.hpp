@@ -11,6 +11,7 @@
 #include "tigon/ops/global_norm.hpp"
 #include "tigon/ops/layernorm.hpp"
 #include "tigon/ops/linear.hpp"
+#include "tigon/ops/low_rank.hpp"
 #include "tigon/ops/nf4.hpp"
 #include "tigon/ops/rmsnorm.hpp"
 #include "tigon/ops/rope.hpp"
@@ -54,7 +55,11 @@
   row(nf4_dequantize, Nf4Dequantize)
 // clang-format on
 
-// Backends also have what the unfused forms are made of (elementary.hpp); the C ABI does not.
-#define TIGON_BACKEND_OPS(row) \
-  TIGON_OPS(row)               \
-  row(unary, Unary) row(binary, Binary) row(reduce, Reduce) row(gather, Gather) row(scatter_add, ScatterAdd)
+// Backends also have what the unfused forms are made of (elementary.hpp), and optimizers of low rank (low_rank.hpp);
+// the C ABI does not.
+// clang-format off
+#define TIGON_BACKEND_OPS(row)                                                                                 \
+  TIGON_OPS(row)                                                                                               \
+  row(unary, Unary) row(binary, Binary) row(reduce, Reduce) row(gather, Gather) row(scatter_add, ScatterAdd) \
+  row(normal, Normal) row(apollo_factors, ApolloFactors) row(scaled_update, ScaledUpdate)
+// clang-format on

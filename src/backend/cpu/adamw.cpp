@@ -11,6 +11,7 @@
 #include "backend/cpu/parallel.hpp"
 #include "backend/cpu/philox-inl.hpp"
 #include "backend/cpu/pieces-inl.hpp"
+#include "backend/cpu/rounding-inl.hpp"
 // clang-format on
 
 #include <algorithm>
@@ -19,56 +20,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
-
-using Bits = hn::Vec<D32>;
-
-// v as a value of the type, up or down by chance; random holds 16 bits. NaN and infinity stay.
-TIGON_SIMD V stochastic_bf16(V v, Bits random) {
-  const D32 d32;
-  const auto bits = hn::BitCast(d32, v);
-  const auto moved = hn::And(hn::Add(bits, random), hn::Set(d32, 0xffff0000u));
-  const auto special = hn::Eq(hn::And(bits, hn::Set(d32, 0x7f800000u)), hn::Set(d32, 0x7f800000u));
-  return hn::BitCast(D(), hn::IfThenElse(special, bits, moved));
-}
-
-TIGON_SIMD V stochastic_f16(V v, Bits random) {
-  const D d;
-  const D32 d32;
-  const V magnitude = hn::Abs(v);
-  // The step of f16 at this magnitude: 2^(exponent − 10), but not below the subnormals' 2^-24.
-  const V power = hn::BitCast(d, hn::And(hn::BitCast(d32, magnitude), hn::Set(d32, 0x7f800000u)));
-  const V step = hn::Mul(hn::Max(power, set(0x1p-14f)), set(0x1p-10f));
-  const V steps = hn::Div(magnitude, step);
-  const V cut = hn::Floor(steps);
-  const V chance =
-      hn::MulAdd(hn::Sub(steps, cut), set(65536.0f), hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<D>(), random)));
-  const V moved = hn::Mul(hn::Add(cut, hn::IfThenElseZero(hn::Ge(chance, set(65536.0f)), set(1.0f))), step);
-  const auto finite = hn::Lt(magnitude, set(0x1p17f));  // beyond f16's range there is nothing to choose
-  return hn::IfThenElse(finite, hn::CopySign(moved, v), v);
-}
-
-// Rounds n f32 values to the type of t by chance; `shift` says which half of the words to use.
-template <int kShift, uint32_t kTimes = 1>
-void round_piece(float* values, DType dtype, const uint32_t* words, int64_t n) {
-  const D32 d32;
-  const auto low_half = hn::Set(d32, 0xffffu);
-  for_row(n, [&](int64_t j, auto part) HWY_ATTR {
-    // The buffer of words is longer than n, so a whole vector may be read.
-    Bits word = hn::LoadU(d32, words + j);
-    if constexpr (kTimes != 1) word = hn::Mul(word, hn::Set(d32, kTimes));
-    const Bits random = hn::And(hn::ShiftRight<kShift>(word), low_half);
-    const V v = load(values + j, part);
-    store(dtype == DType::bf16 ? stochastic_bf16(v, random) : stochastic_f16(v, random), values + j, part);
-  });
-}
-
-template <bool kStream>
-void copy_param(const float* values, const Tensor& t, int64_t begin, int64_t n) {
-  with_type(t.dtype, [&](auto* type) HWY_ATTR {
-    auto* out = t.as<std::remove_pointer_t<decltype(type)>>() + begin;
-    for_row(n, [&](int64_t j, auto part) HWY_ATTR { put<kStream>(load(values + j, part), out + j, part); });
-  });
-}
 
 // The factors of an update in every lane, and the update itself.
 struct AdamwLanes {
@@ -194,24 +145,16 @@ void AdamwPieces(const ops::Adamw& args, const AdamwFactors& factors, bool strea
     });
 
     const auto element = static_cast<uint64_t>(args.first_element + first);
+    const uint32_t* words = nullptr;
     if (stochastic && (narrow_param || narrow_m || narrow_v)) {
-      const uint32_t* words = random_words(stream, element, n, words_buffer);
-      if (narrow_param) round_piece<0>(param, args.param.dtype, words, n);
+      words = random_words(stream, element, n, words_buffer);
       if (narrow_m) round_piece<16>(m, DType::bf16, words, n);
       if (narrow_v) round_piece<16, ops::kBitsOfV>(v, DType::bf16, words, n);
-    } else if (narrow_param && args.param_copy) {
-      // The copy is of the parameter as stored.
-      with_type(args.param.dtype, [&](auto* type) HWY_ATTR {
-        using T = std::remove_pointer_t<decltype(type)>;
-        for_row(n, [&](int64_t j, auto part) HWY_ATTR { store(rounded<T>(load(param + j, part)), param + j, part); });
-      });
     }
-    if (narrow_param) write_piece(param, args.param, first, 1, n);
+    store_param(param, args.param, args.param_copy, first, n, words, stream_copy);
     if (narrow_m) write_piece(m, args.m, first, 1, n);
     if (narrow_v) write_piece(v, args.v, first, 1, n);
     if (coded) encode_piece(args, m, v, first, n);
-    if (args.param_copy && stream_copy) copy_param<true>(param, args.param_copy, first, n);
-    if (args.param_copy && !stream_copy) copy_param<false>(param, args.param_copy, first, n);
   }
   if (stream_copy) hwy::FlushStream();
 }

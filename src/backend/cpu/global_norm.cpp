@@ -6,7 +6,7 @@
 // clang-format off: must follow foreach_target.h
 #include "backend/cpu/cpu_backend.hpp"
 #include "backend/cpu/parallel.hpp"
-#include "backend/cpu/pieces-inl.hpp"
+#include "backend/cpu/squares-inl.hpp"
 // clang-format on
 
 #include <algorithm>
@@ -15,29 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tigon::cpu::HWY_NAMESPACE {
 
-double SumOfSquares(const Tensor& t, int64_t begin, int64_t end) {
-  HWY_ALIGN float buffer[kPiece];
-  const hn::ScalableTag<double> d64;
-  const hn::Rebind<float, decltype(d64)> d32;
-  const auto step = static_cast<int64_t>(hn::Lanes(d64));
-  auto s0 = hn::Zero(d64), s1 = hn::Zero(d64), s2 = hn::Zero(d64), s3 = hn::Zero(d64);
-  double rest = 0;
-  for (int64_t first = begin; first < end; first += kPiece) {
-    const int64_t n = std::min(kPiece, end - first);
-    const float* p = read_piece(t, first, 1, n, buffer);
-    const auto wide = [&](int64_t j) HWY_ATTR { return hn::PromoteTo(d64, hn::LoadU(d32, p + j)); };
-    int64_t j = 0;
-    for (; j + 4 * step <= n; j += 4 * step) {
-      const auto v0 = wide(j), v1 = wide(j + step), v2 = wide(j + 2 * step), v3 = wide(j + 3 * step);
-      s0 = hn::MulAdd(v0, v0, s0);
-      s1 = hn::MulAdd(v1, v1, s1);
-      s2 = hn::MulAdd(v2, v2, s2);
-      s3 = hn::MulAdd(v3, v3, s3);
-    }
-    for (; j < n; ++j) rest += static_cast<double>(p[j]) * static_cast<double>(p[j]);
-  }
-  return hn::GetLane(hn::SumOfLanes(d64, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)))) + rest;
-}
+double SumOfSquares(const Tensor& t, int64_t begin, int64_t end) { return sum_of_squares(t, begin, end); }
 
 }  // namespace tigon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

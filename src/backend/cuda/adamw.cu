@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads, 5) adamw_halves_kernel(const __grid_
        first += int64_t{gridDim.x} * kThreads * kEach) {
     const auto raw_param = load_raw<kEach>(at(job.param, first)), raw_grad = load_raw<kEach>(at(job.grad, first));
     const auto raw_m = load_raw<kEach>(at(job.m, first)), raw_v = load_raw<kEach>(at(job.v, first));
-    const uint4 random = philox((job.first_element + static_cast<uint64_t>(first)) / 4, job);
+    const uint4 random = philox((job.first_element + static_cast<uint64_t>(first)) / 4, job.random);
     const uint32_t words[kEach] = {random.x, random.y, random.z, random.w};
     float param[kEach], grad[kEach], m[kEach], v[kEach];
     unpack<bf16, kEach>(raw_param, param);

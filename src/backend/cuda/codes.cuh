@@ -120,11 +120,11 @@ __device__ __forceinline__ void update_code_block(const AdamwJob& job, float gra
     }
     if (job.stochastic && job.param.dtype != DType::f32) {
       uint32_t words[kEach];
-      random_words(job.first_element + static_cast<uint64_t>(at), job, words);
+      random_words(job.first_element + static_cast<uint64_t>(at), job.random, words);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) param[i] = stochastic(job.param.dtype, param[i], words[i] & 0xffffu);
     }
-    put_param<kAligned>(job, at, param);
+    put_param<kAligned>(job.param, job.param_copy, at, job.n, param);
   }
   // What is not finite any more would take its block with it, and what is behind the end is nobody's.
   if (strange != 0 || (block + 1) * kCodeBlock > job.n) {

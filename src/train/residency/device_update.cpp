@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tigon/memory/arena.hpp"
 #include "tigon/memory/plan.hpp"
 
 namespace tigon {
@@ -20,7 +21,7 @@ int64_t DeviceUpdate::slot_bytes(const ParameterList& parameters, const TrainCon
   int64_t most = 0;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     if (!parameters.all[i].trains) continue;
-    const int64_t elements = std::min(parameters.all[i].elements(), train.memory.update_piece);
+    const int64_t elements = piece_elements(parameters, static_cast<int>(i), train, train.memory.update_piece);
     int64_t bytes = 0;
     const auto add = [&](Home home, int64_t of_piece) {
       if (home != Home::device) bytes += align_up(of_piece);
@@ -50,9 +51,12 @@ void DeviceUpdate::help(std::shared_ptr<UpdateJob> job) {
 }
 
 Moment DeviceUpdate::pieces(UpdateJob& job) {
+  // One update after the other uses it, in the stream's order.
+  StackArena scratch(residents_.device_scratch.data(), residents_.device_scratch.bytes());
   const Context ctx{.device = train_.device,
                     .stream = stream_ ? stream_->get() : nullptr,
                     .threads = train_.threads,
+                    .memory = &scratch,
                     .observer = job.begin.watch};
   Moment home;
   job.begin.ready.hold(ctx);

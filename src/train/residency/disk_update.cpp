@@ -10,7 +10,7 @@ int64_t DiskUpdate::ring_bytes(const ParameterList& parameters, const TrainConfi
   int64_t most = 0;
   for (size_t i = 0; i < parameters.all.size(); ++i) {
     if (!parameters.all[i].trains) continue;
-    const int64_t elements = std::min(parameters.all[i].elements(), train.memory.disk.piece);
+    const int64_t elements = piece_elements(parameters, static_cast<int>(i), train, train.memory.disk.piece);
     int64_t bytes = 0;
     const auto add = [&](Home home, int64_t of_piece) {
       if (home == Home::nvme) bytes += align_up(of_piece, kDiskPage);

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tigon/core/scope.hpp"
+#include "tigon/memory/arena.hpp"
 
 namespace tigon {
 
@@ -33,7 +34,8 @@ Moment HostUpdate::pieces(UpdateJob& job) {
   Moment sent;
   job.begin.ready.wait();
   job.begin.scale.wait();
-  const Context host{.threads = threads(), .observer = job.begin.watch};
+  StackArena scratch(residents_.host_scratch.data(), residents_.host_scratch.bytes());
+  const Context host{.threads = threads(), .memory = &scratch, .observer = job.begin.watch};
   const Scope scope(host, "update on the host", job.part());
   const auto updated = [&](const UpdateJob::Piece& piece) {
     elements_ += piece.elements;

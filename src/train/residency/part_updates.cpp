@@ -3,7 +3,7 @@
 namespace tigon {
 
 PartUpdates::PartUpdates(const ParameterList& parameters, const TrainConfig& train, const Residents& residents)
-    : parameters_(parameters), residents_(residents), updated_(parameters.parts.size()) {
+    : parameters_(parameters), train_(train), residents_(residents), updated_(parameters.parts.size()) {
   if (host_updates(train.memory.updater)) host_.emplace(parameters, train, residents);
   if (device_updates(train.memory.updater)) device_.emplace(parameters, train, residents);
 }
@@ -15,7 +15,7 @@ void PartUpdates::part(const Context& compute, int part, const Moment& gradient,
     return;
   }
   const auto job =
-      std::make_shared<UpdateJob>(parameters_, part, (host_ ? 1 : 0) + (device_ ? 1 : 0),
+      std::make_shared<UpdateJob>(parameters_, train_, part, (host_ ? 1 : 0) + (device_ ? 1 : 0),
                                   UpdateJob::Begin{.ready = Moment::all({gradient, Moment::of(compute)}),
                                                    .scale = host_clip,
                                                    .device_scale = clip,

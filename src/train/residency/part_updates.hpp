@@ -36,6 +36,7 @@ class PartUpdates {
 
  private:
   const ParameterList& parameters_;
+  const TrainConfig& train_;
   const Residents& residents_;
   std::vector<Moment> updated_;
   std::optional<HostUpdate> host_;

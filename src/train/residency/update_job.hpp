@@ -25,24 +25,26 @@ class UpdateJob {
     Observer* watch = nullptr;  // who watches the threads that update
   };
   // `takers`: how many threads leave it before it is done.
-  UpdateJob(const ParameterList& parameters, int part, int takers, Begin begin)
+  UpdateJob(const ParameterList& parameters, const TrainConfig& train, int part, int takers, Begin begin)
       : begin(std::move(begin)),
         parameters_(parameters),
+        train_(train),
         part_(part),
         end_(parameters.parts[static_cast<size_t>(part)].end),
         takers_(takers),
         next_{.parameter = parameters.parts[static_cast<size_t>(part)].trained} {}
 
   int part() const { return part_; }
-  // Of at most `most` elements of one parameter. None where all are taken, or somebody has failed.
+  // Of at most `most` elements of one parameter, or all of one that is updated whole. None where all are taken, or
+  // somebody has failed.
   std::optional<Piece> take(int64_t most) {
     const std::lock_guard lock(mutex_);
     if (failure_ || next_.parameter == end_) return {};
-    const int64_t all = parameters_.all[static_cast<size_t>(next_.parameter)].elements();
-    next_.elements = std::min(most, all - next_.first);
+    next_.elements = piece_elements(parameters_, next_.parameter, train_, most, next_.first);
     const Piece piece = next_;
     next_.first += piece.elements;
-    if (next_.first == all) next_ = {.parameter = next_.parameter + 1};
+    if (next_.first == parameters_.all[static_cast<size_t>(next_.parameter)].elements())
+      next_ = {.parameter = next_.parameter + 1};
     return piece;
   }
   // A thread takes no more; `queued` is what remains of its pieces.
@@ -59,6 +61,7 @@ class UpdateJob {
 
  private:
   const ParameterList& parameters_;
+  const TrainConfig& train_;
   const int part_, end_;
   std::mutex mutex_;
   int takers_;
