@@ -50,19 +50,23 @@ void ModelFlags::add_to(CLI::App& command) {
       "adamw; or adamw8, AdamW whose m and v take 8 bits each, with a scale for 256 elements, as bitsandbytes has "
       "them. Norms, biases, matrices of less than 4096 elements and the embedding keep the precision's; or apollo, "
       "which keeps m and v of a random projection of each matrix of attention and MLP, and scales the rows of its "
-      "gradient by them; or apollo-mini, which scales the gradient of a matrix as a whole",
+      "gradient by them; or apollo-mini, which scales the gradient of a matrix as a whole; or galore, which keeps them "
+      "of "
+      "its largest singular vectors, and steps there",
       std::string(to_string(train.optimizer.kind)),
       [this](const std::string& text) { train.optimizer.kind = optimizer_from_string(text); })
       ->check(CLI::IsMember(optimizer_names()));
   command.add_flag("--adamw8-embedding", train.optimizer.embedding_in_8_bits,
                    "With adamw8: the embedding too, and a head that is tied to it");
-  command.add_option("--rank", train.optimizer.rank, "With apollo: numbers for each row; 256, of apollo-mini 1")
+  command
+      .add_option("--rank", train.optimizer.rank, "With apollo and galore: numbers for each row; 256, of apollo-mini 1")
       ->check(CLI::Range(1, 1 << 20));
-  command.add_option("--gap", train.optimizer.gap, "With apollo: steps with the same random projection; 200")
+  command.add_option("--gap", train.optimizer.gap, "With apollo and galore: steps with the same projection; 200")
       ->check(CLI::Range(1, 1000000000));
   command
       .add_option("--scale", train.optimizer.scale,
-                  "With apollo: its root lengthens the updates of matrices; 1, of apollo-mini 128")
+                  "By what the updates of matrices are longer: with galore itself, 0.25; with apollo its root, 1, of "
+                  "apollo-mini 128")
       ->check(CLI::Range(1e-6, 1e9));
   CLI::Option* lora =
       add_word(command, "--lora",

@@ -105,7 +105,7 @@ void print_advice(const Planned& run, const Budget& budget) {
   for (const Advice& a : list) {
     const bool enough = !fits && budget.holds(a.bytes);
     fits = fits || enough;
-    fmt::print("  {:<28} {:>12} in all{}  {:>7}  {}\n", a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "",
+    fmt::print("  {:<28} {:>12} in all{}  {:>7}  {}\n", (a.instead ? "or " : "") + a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "",
                run.more_time(a.seconds), a.why);
   }
 }
@@ -204,7 +204,7 @@ void run(const Flags& flags) {
              train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "",
              train.precision.name + (train.optimizer.kind == Optimizer::adamw
                                          ? std::string()
-                                         : ", " + std::string(to_string(train.optimizer.kind))),
+                                         : ", " + optimizer_text(train.optimizer)),
              recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
              homes_text(plan.train), to_string(flags.model.train.device));
   fmt::print("{}", plan_table(plan));

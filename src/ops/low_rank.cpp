@@ -45,6 +45,17 @@ void apollo_factors(const Context& ctx, const ApolloFactors& args) {
   route(ctx, args, args.grad.dtype, &Backend::apollo_factors, "apollo_factors", {&args.factors});
 }
 
+void orthonormalize(const Context& ctx, const Orthonormalize& args) {
+  const Check check("orthonormalize", ctx);
+  check.tensor("rows", args.rows, {-1, -1}, "[rank, n]");
+  check.statistic("rows", args.rows, args.rows);
+  check.contiguous("rows", args.rows);
+  if (args.rows.sizes[0] > args.rows.sizes[1])
+    check.fail("there are more 'rows' than directions", "at most " + std::to_string(args.rows.sizes[1]),
+               std::to_string(args.rows.sizes[0]));
+  route(ctx, args, args.rows.dtype, &Backend::orthonormalize, "orthonormalize", {&args.rows});
+}
+
 void scaled_update(const Context& ctx, const ScaledUpdate& args) {
   const Check check("scaled_update", ctx);
   check.tensor("param", args.param, {-1, -1}, "[rows, columns]");

@@ -25,22 +25,27 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
                            const RatesOf& rates) {
   std::vector<Advice> list;
   int64_t least = plan_memory(model, parameters, train).total_bytes();
-  // Takes a change up if it saves anything here.
+  // Takes a change up if it saves anything here, or names one that would, instead of the last.
   const auto suggest_of = [&](const ParameterList& list_of, const TrainConfig& changed, std::string flag,
-                              std::string why) {
+                              std::string why, bool instead, int64_t before) {
     const MemoryPlan plan = plan_memory(model, list_of, changed);
-    if (plan.total_bytes() >= least) return;
-    least = plan.total_bytes();
-    train = changed;
+    if (plan.total_bytes() >= before) return;
+    if (!instead) {
+      least = plan.total_bytes();
+      train = changed;
+    }
     list.push_back({.flag = std::move(flag),
                     .why = std::move(why),
-                    .total_bytes = least,
+                    .total_bytes = plan.total_bytes(),
                     .bytes = plan.bytes(),
-                    .seconds = seconds_of(model, plan, rates)});
+                    .seconds = seconds_of(model, plan, rates),
+                    .instead = instead});
   };
   const auto suggest = [&](const TrainConfig& changed, std::string flag, std::string why) {
-    suggest_of(parameters, changed, std::move(flag), std::move(why));
+    suggest_of(parameters, changed, std::move(flag), std::move(why), false, least);
   };
+  const Updater asked = train.memory.updater;
+  const OptimizerOptions asked_optimizer = train.optimizer;
   const auto recompute = [&](const char* what) {
     TrainConfig changed = train;
     changed.memory.recompute |= recompute_from_string(what);
@@ -78,9 +83,19 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     offload("all+checkpoints", "each layer's input as well");
   }
   if (train.optimizer.kind == Optimizer::adamw) {
-    TrainConfig coded = train;
+    TrainConfig low_rank = train, coded = train;
+    const int64_t before = least;
+    low_rank.optimizer.kind = Optimizer::apollo_mini;
+    low_rank.memory.updater = settled_updater(asked == Updater::both ? Updater::gpu : asked, train.memory.homes, meant,
+                                              low_rank.optimizer.kind);
+    if (!train.lora.any()) {
+      suggest(low_rank, std::string("--optimizer apollo-mini") + (asked == Updater::both ? " --update gpu" : ""),
+              "of a matrix m and v of one number a row, not AdamW; apollo and galore keep more");
+    }
     coded.optimizer.kind = Optimizer::adamw8;
-    suggest(coded, "--optimizer adamw8", "AdamW's m and v in 8 bits each, but of the embedding and of what is small");
+    suggest_of(parameters, coded, "--optimizer adamw8",
+               "AdamW's m and v in 8 bits each, but of the embedding and of what is small",
+               train.optimizer.kind != Optimizer::adamw, before);
   }
   TrainConfig tiled = train;
   tiled.memory.mlp_tile = std::min<int64_t>(2048, train.tokens());
@@ -112,26 +127,30 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
             "the same step in micro-batches");
   }
   // Beyond the study's order, since these train less; and then there is little to offload.
-  std::string and_homes;
+  std::string and_rest;
   if (train.memory.homes.any_away() && !asked_away) {
     train.memory.homes = {};
     train.memory.updater = settled_updater(Updater::automatic, {}, meant);
     least = least_here;
-    and_homes = " --offload none";
+    and_rest = " --offload none";
+  }
+  if (train.optimizer.kind != asked_optimizer.kind) {
+    train.optimizer = asked_optimizer;
+    and_rest += " --optimizer " + std::string(to_string(asked_optimizer.kind));
   }
   const bool trains_all = !train.lora.any();
   TrainConfig adapted = train;
   if (trains_all) adapted.lora = lora_from_string("r=16");
   const ParameterList with_adapters(model, adapted.lora);
   if (trains_all) {
-    suggest_of(with_adapters, adapted, "--lora r=16" + and_homes,
-               "LoRA: adapters beside a frozen model; it learns less");
+    suggest_of(with_adapters, adapted, "--lora r=16" + and_rest,
+               "LoRA: adapters beside a frozen model; it learns less", false, least);
   }
   if (train.base == BaseFormat::full && train.memory.homes.weights == Home::device) {
     adapted.base = BaseFormat::nf4;
     const bool said = !trains_all || train.lora.any();
-    suggest_of(with_adapters, adapted, said ? "--base nf4" : "--lora r=16 --base nf4" + and_homes,
-               "QLoRA: the frozen blocks in 4.13 bits a weight");
+    suggest_of(with_adapters, adapted, said ? "--base nf4" : "--lora r=16 --base nf4" + and_rest,
+               "QLoRA: the frozen blocks in 4.13 bits a weight", false, least);
   }
   return list;
 }

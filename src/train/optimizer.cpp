@@ -1,5 +1,7 @@
 #include "tigon/train/optimizer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tigon/core/error.hpp"
@@ -9,7 +11,7 @@ namespace tigon {
 
 namespace {
 
-constexpr std::string_view kNames[] = {"adamw", "adamw8", "apollo", "apollo-mini"};
+constexpr std::string_view kNames[] = {"adamw", "adamw8", "apollo", "apollo-mini", "galore"};
 
 bool in_8_bits(const ParameterList& parameters, int parameter, const OptimizerOptions& options) {
   if (options.kind != Optimizer::adamw8) return false;
@@ -18,11 +20,22 @@ bool in_8_bits(const ParameterList& parameters, int parameter, const OptimizerOp
   return p.decays && p.elements() >= options.smallest_in_8_bits;
 }
 
-// Of m and v: `rank` numbers for each channel, the longer side, of each matrix of the model's files.
-int64_t low_rank_elements(const Parameter& p, int64_t rank) {
-  int64_t channels = 0;
-  for (const ParameterPart& part : p.parts) channels += std::max(part.end - part.begin, p.sizes[1]);
-  return channels * rank;
+// Of each matrix of the model's files `rank` numbers for each element of its longer side, its channels, in m and in v;
+// for each of its shorter side in a projection.
+void add_low_rank(const Parameter& p, const TrainConfig& train, std::vector<StateSpec>& list) {
+  const int64_t rank = rank_of(train.optimizer);
+  int64_t longer = 0, shorter = 0;
+  for (const ParameterPart& part : p.parts) {
+    longer += std::max(part.end - part.begin, p.sizes[1]);
+    shorter += std::min(part.end - part.begin, p.sizes[1]);
+  }
+  list.push_back({.name = "m", .dtype = train.precision.m, .count = longer * rank});
+  list.push_back({.name = "v", .dtype = train.precision.v, .count = longer * rank});
+  if (train.optimizer.kind == Optimizer::galore) {
+    list.push_back({.name = "projection", .dtype = train.precision.grad, .count = shorter * rank});
+  } else {
+    list.push_back({.name = "last", .count = std::ssize(p.parts)});
+  }
 }
 
 }  // namespace
@@ -32,7 +45,8 @@ int64_t rank_of(const OptimizerOptions& options) {
 }
 int64_t gap_of(const OptimizerOptions& options) { return options.gap > 0 ? options.gap : 200; }
 double scale_of(const OptimizerOptions& options) {
-  return options.scale > 0 ? options.scale : options.kind == Optimizer::apollo_mini ? 128.0 : 1.0;
+  if (options.scale > 0) return options.scale;
+  return options.kind == Optimizer::apollo_mini ? 128.0 : options.kind == Optimizer::galore ? 0.25 : 1.0;
 }
 
 Optimizer optimizer_from_string(std::string_view text) {
@@ -49,6 +63,15 @@ Optimizer optimizer_from_string(std::string_view text) {
 
 std::string_view to_string(Optimizer optimizer) noexcept { return kNames[static_cast<size_t>(optimizer)]; }
 
+std::string optimizer_text(const OptimizerOptions& options) {
+  std::string text(to_string(options.kind));
+  if (options.embedding_in_8_bits) text += " with the embedding";
+  if (is_low_rank(options.kind)) {
+    text += fmt::format(", --rank {} --gap {} --scale {}", rank_of(options), gap_of(options), scale_of(options));
+  }
+  return text;
+}
+
 std::vector<std::string> optimizer_names() { return {std::begin(kNames), std::end(kNames)}; }
 
 std::vector<StateSpec> optimizer_states(const ParameterList& parameters, int parameter, const TrainConfig& train) {
@@ -57,11 +80,7 @@ std::vector<StateSpec> optimizer_states(const ParameterList& parameters, int par
   if (!parameters.all[static_cast<size_t>(parameter)].trains) return list;
   if (precision.master) list.push_back({.name = "master", .dtype = *precision.master, .copies_weight = true});
   if (updated_whole(parameters, parameter, train)) {
-    const Parameter& p = parameters.all[static_cast<size_t>(parameter)];
-    const int64_t count = low_rank_elements(p, rank_of(train.optimizer));
-    list.push_back({.name = "m", .dtype = precision.m, .count = count});
-    list.push_back({.name = "v", .dtype = precision.v, .count = count});
-    list.push_back({.name = "last", .count = static_cast<int64_t>(p.parts.size())});
+    add_low_rank(parameters.all[static_cast<size_t>(parameter)], train, list);
     return list;
   }
   if (!in_8_bits(parameters, parameter, train.optimizer)) {

@@ -61,16 +61,6 @@ int64_t process_peak_bytes() {
   return 0;
 }
 
-// For a checkpoint, whose states are of no use to another one.
-std::string optimizer_text(const OptimizerOptions& options) {
-  std::string text(to_string(options.kind));
-  if (options.embedding_in_8_bits) text += " with the embedding";
-  if (is_low_rank(options.kind)) {
-    text += fmt::format(", --rank {} --gap {} --scale {}", rank_of(options), gap_of(options), scale_of(options));
-  }
-  return text;
-}
-
 class Run {
  public:
   Run(const ModelConfig& model, const TrainConfig& train, const RunOptions& options, RunObserver& observer,

@@ -55,7 +55,7 @@ void check_rank(const OptimizerOptions& options) {
   if (is_low_rank(options.kind) || (options.rank == 0 && options.gap == 0 && options.scale == 0)) return;
   throw Error(ErrorCode::invalid_argument, {.where = "--rank, --gap and --scale",
                                             .what = "they belong to optimizers of low rank",
-                                            .expected = "--optimizer apollo or apollo-mini",
+                                            .expected = "--optimizer apollo, apollo-mini or galore",
                                             .got = std::string(to_string(options.kind))});
 }
 

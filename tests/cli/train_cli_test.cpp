@@ -95,7 +95,11 @@ TEST(TrainCli, PlanNeedsNoGpuAndNoFile) {
   expect(tigon("plan --model llama-3.2-1b --precision bf16-sr --optimizer adamw8 --adamw8-embedding"), 0,
          {"bf16-sr, adamw8", "static, 6.031 bytes a parameter"});
   expect(tigon("plan --model llama-3.2-1b --precision bf16-sr"), 0,
-         {"static, 8 bytes a parameter", "--optimizer adamw8"});
+         {"static, 8 bytes a parameter", "--optimizer apollo-mini", "or --optimizer adamw8"});
+  expect(tigon("plan --model llama-3.2-1b --precision bf16-sr --optimizer apollo --rank 64"), 0,
+         {"bf16-sr, apollo, --rank 64 --gap 200 --scale 1"});
+  expect(tigon("plan --model llama-25m --optimizer galore --rank 4096"), 2, {"q_proj", "--rank of at most"});
+  expect(tigon("plan --model llama-25m --rank 64"), 2, {"--optimizer apollo", "got adamw"});
 }
 
 // The same flags mean the same run: what the plan says of none is what a run of none takes.
@@ -225,6 +229,7 @@ TEST(TrainCli, TrainsTellsAndSaves) {
   expect(tigon(command + " --batch 2"), 2, {"checkpoints of another run", "--resume"});
   expect(tigon(command + " --resume --batch 4"), 2, {"batch", "expected 2", "got 4"});
   expect(tigon(command + " --resume --batch 2 --optimizer adamw8"), 2, {"--optimizer", "expected adamw", "got adamw8"});
+  expect(tigon(command + " --resume --batch 2 --optimizer apollo --rank 3"), 2, {"--optimizer", "got apollo, --rank 3"});
   expect(tigon(command + " --resume --batch 2 --chunk 7"), 2, {"chunk of the loss", "--chunk", "expected 64", "got 7"});
 }
 

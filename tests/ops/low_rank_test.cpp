@@ -248,6 +248,50 @@ TEST(ScaledUpdate, RoundsByChanceAsAdamwDoes) {
   EXPECT_LT(differ, n / 100);  // where the sums differ in a last bit
 }
 
+double product_of_rows(const std::vector<float>& rows, int64_t n, int64_t i, int64_t j) {
+  double sum = 0;
+  for (int64_t k = 0; k < n; ++k)
+    sum += static_cast<double>(rows[static_cast<size_t>(i * n + k)]) *
+           static_cast<double>(rows[static_cast<size_t>(j * n + k)]);
+  return sum;
+}
+
+TEST(Orthonormalize, IsThatOfThePlainForm) {
+  HeapArena heap;
+  for (const auto& [rank, n] : {std::pair<int64_t, int64_t>{1, 1}, {3, 3}, {7, 30}, {33, 100}, {64, 64}, {50, 1030}}) {
+    Pair rows(DType::f32, {rank, n}, 3, 1e-5), again = rows;
+    ops::orthonormalize({.memory = &heap}, {.rows = rows.wide()});
+    ops::orthonormalize({.threads = 2, .memory = &heap}, {.rows = rows.narrow()});
+    ops::orthonormalize({.threads = 1, .memory = &heap}, {.rows = again.narrow()});
+    EXPECT_EQ(again.bytes(), rows.bytes());
+    // A square of random numbers is nearly singular: its last rows are not as sure as the others.
+    for (size_t i = 0; i < static_cast<size_t>(rank * n); ++i)
+      ASSERT_NEAR(rows.get(i), rows.wide().as<double>()[i], rank == n ? 1e-3 : 1e-5) << rank << " x " << n;
+  }
+}
+
+TEST(Orthonormalize, LeavesRowsOrthonormalWhateverTheyWere) {
+  constexpr int64_t kRank = 12, kN = 20;
+  HeapArena heap;
+  for (int kind = 0; kind < 5; ++kind) {
+    const int64_t n = kind == 4 ? kRank : kN;
+    std::vector<float> rows(static_cast<size_t>(kRank * n));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t row = i / static_cast<size_t>(n), column = i % static_cast<size_t>(n);
+      const auto noise = RandomStream{.seed = 4}.normal(i);
+      if (kind == 1) rows[i] = static_cast<float>(row + 1) * static_cast<float>(column + 1);  // all alike
+      if (kind == 2) rows[i] = static_cast<float>(column + 1) + 1e-5f * noise;                // nearly
+      if (kind == 3) rows[i] = noise * std::pow(10.0f, -static_cast<float>(row));             // of many lengths
+      if (kind == 4) rows[i] = row < 3 ? (row + 3 == column ? 1e-8f : 0.0f) : 0.0f;           // zeros, in a square
+    }
+    ops::orthonormalize({.memory = &heap}, {.rows = Tensor::contiguous(rows.data(), DType::f32, {kRank, n})});
+    for (int64_t i = 0; i < kRank; ++i) {
+      for (int64_t j = 0; j <= i; ++j)
+        ASSERT_NEAR(product_of_rows(rows, n, i, j), i == j ? 1 : 0, 1e-5) << kind << ": " << i << ", " << j;
+    }
+  }
+}
+
 TEST(LowRank, BadArgumentsAreNamed) {
   HeapArena heap;
   const Context ctx{.memory = &heap};
@@ -283,6 +327,11 @@ TEST(LowRank, BadArgumentsAreNamed) {
   refuse_update([](auto& bad) { bad.grad = bad.param; }, "overlaps");
   refuse_update([](auto& bad) { bad.lr = std::nan(""); }, "'lr'");
   refuse_update([](auto& bad) { bad.step = 0; }, "'step'");
+  expect_error(
+      [&] {
+        ops::orthonormalize(ctx, {.rows = param.narrow().reshape({6, 4})});
+      },
+      ErrorCode::invalid_argument, "at most 4");
   expect_error([&] { ops::normal(ctx, {}); }, ErrorCode::invalid_argument, "'y' is missing");
 }
 

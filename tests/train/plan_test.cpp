@@ -380,8 +380,42 @@ TEST(PlanMemory, AdviceSavesStepByStep) {
   EXPECT_EQ(list[0].flag, "--fused all");
   EXPECT_EQ(list[1].flag, "--recompute selective");
   for (const Advice& a : list) {
+    if (a.instead) continue;
     EXPECT_LT(a.total_bytes, last) << a.flag;
     last = a.total_bytes;
+  }
+}
+
+// In the order of the study: precision, offload, low rank, 8 bits, and then the disk (AdviceForTheHost…).
+TEST(PlanMemory, AdviceNamesTheOptimizersInTheStudysOrder) {
+  const ModelConfig model = builtin_model("llama-25m");
+  const ParameterList parameters(model);
+  TrainConfig train;
+  train.seq = 64;
+  train.batch = 1;
+  std::vector<std::string> order;
+  for (const Advice& a : advice(model, parameters, train, {})) {
+    order.push_back(a.flag);
+    EXPECT_EQ(a.instead, a.flag == "--optimizer adamw8") << a.flag;
+    // Each with the bytes of a run that has it.
+    if (!a.flag.starts_with("--optimizer")) continue;
+    TrainConfig changed = train;
+    changed.precision = precision_from_string("bf16-sr");
+    changed.memory.recompute = recompute_from_string("block");
+    changed.optimizer.kind = optimizer_from_string(a.flag.substr(12));
+    EXPECT_EQ(plan_memory(model, parameters, changed).total_bytes(), a.total_bytes) << a.flag;
+  }
+  const auto place = [&](const char* flag) { return std::find(order.begin(), order.end(), flag) - order.begin(); };
+  EXPECT_LT(place("--precision bf16-sr"), place("--optimizer apollo-mini"));
+  EXPECT_EQ(place("--optimizer apollo-mini") + 1, place("--optimizer adamw8"));
+  EXPECT_LT(place("--optimizer adamw8"), std::ssize(order));
+  // Of one that is chosen already there is nothing to say, and adapters have none of low rank.
+  for (const bool lora : {false, true}) {
+    TrainConfig chosen = train;
+    if (lora) chosen.lora = lora_from_string("r=4");
+    if (!lora) chosen.optimizer.kind = Optimizer::apollo;
+    for (const Advice& a : advice(model, parameters, chosen, {}))
+      EXPECT_FALSE(a.flag.starts_with("--optimizer apollo"));
   }
 }
 

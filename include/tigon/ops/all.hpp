@@ -61,5 +61,6 @@
 #define TIGON_BACKEND_OPS(row)                                                                                 \
   TIGON_OPS(row)                                                                                               \
   row(unary, Unary) row(binary, Binary) row(reduce, Reduce) row(gather, Gather) row(scatter_add, ScatterAdd) \
-  row(normal, Normal) row(apollo_factors, ApolloFactors) row(scaled_update, ScaledUpdate)
+  row(normal, Normal) row(apollo_factors, ApolloFactors) row(scaled_update, ScaledUpdate)               \
+  row(orthonormalize, Orthonormalize)
 // clang-format on

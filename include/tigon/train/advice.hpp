@@ -16,6 +16,7 @@ struct Advice {
   int64_t total_bytes = 0;  // of the plan with it, and with everything above it
   SpaceBytes bytes{};       // the same, place by place
   double seconds = 0;       // of such a step at least; 0: not known
+  bool instead = false;     // of the one above it; those below do without
 };
 // `meant`: the device of the run, where `train` is planned with another's kernels. Without `rates` no times.
 std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parameters, TrainConfig train, Device meant,

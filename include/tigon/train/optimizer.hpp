@@ -19,7 +19,8 @@ struct TrainConfig;
 //   apollo  of attention's and the MLP's matrices m and v of a random projection of the gradient: `rank` numbers for
 //           each channel, by which the gradient itself is scaled; of all else as adamw
 //   apollo_mini  the same with one factor for a whole matrix
-enum class Optimizer : uint8_t { adamw, adamw8, apollo, apollo_mini };
+//   galore  m and v of the gradient's projection to its largest singular vectors, and these
+enum class Optimizer : uint8_t { adamw, adamw8, apollo, apollo_mini, galore };
 Optimizer optimizer_from_string(std::string_view text);
 std::string_view to_string(Optimizer optimizer) noexcept;
 std::vector<std::string> optimizer_names();
@@ -32,7 +33,7 @@ struct OptimizerOptions {
   int64_t smallest_in_8_bits = 4096;  // adamw8: elements of a matrix
   int64_t rank = 0;                   // of those of low rank; 0: what rank_of says
   int64_t gap = 0;                    // of those: steps with the same projection; 0: what gap_of says
-  double scale = 0;                   // of those: by whose root an update is longer; 0: what scale_of says
+  double scale = 0;                   // of those: what an update is multiplied by, of APOLLO its root; 0: scale_of
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -45,10 +46,13 @@ int64_t rank_of(const OptimizerOptions& options);
 int64_t gap_of(const OptimizerOptions& options);
 double scale_of(const OptimizerOptions& options);
 
+// All of them in a line: for a plan, and for a checkpoint, whose states are of no use to another optimizer.
+std::string optimizer_text(const OptimizerOptions& options);
+
 // One of the arrays that an optimizer keeps of a parameter. Whatever moves, saves or plans states knows no more of
 // them.
 struct StateSpec {
-  const char* name;  // "master", "m", "v", "m_scale", "v_scale", "last"
+  const char* name;  // "master", "m", "v", "m_scale", "v_scale", "last", "projection"
   DType dtype = DType::f32;
   int64_t span = 1;            // elements of the parameter that share one of it
   bool copies_weight = false;  // else it begins at zero

@@ -42,6 +42,41 @@ void ColumnSquares(const Tensor& x, int64_t begin, int64_t end, double* sums) {
   }
 }
 
+// A row as one of length one, or where too little of its squares is left the unit vector of its number.
+void NormalizeRow(const Tensor& rows, int64_t row, double squares_before) {
+  const int64_t n = rows.sizes[1];
+  const double squares = sum_of_squares(rows, row * n, (row + 1) * n), norm = std::sqrt(squares);
+  float* const p = rows.as<float>() + row * n;
+  if (squares <= ops::kLostRow * ops::kLostRow * squares_before) {
+    std::fill_n(p, n, 0.0f);
+    p[row] = 1.0f;
+    return;
+  }
+  const V length = set(static_cast<float>(norm));
+  for_row(n, [&](int64_t j, auto part) HWY_ATTR { store(hn::Div(load(p + j, part), length), p + j, part); });
+}
+
+// Takes a row of length one out of rows [begin, end).
+void TakeOut(const Tensor& rows, int64_t row, int64_t begin, int64_t end) {
+  const hn::ScalableTag<double> d64;
+  const hn::Rebind<float, decltype(d64)> d32;
+  const auto step = static_cast<int64_t>(hn::Lanes(d64));
+  const int64_t n = rows.sizes[1];
+  const float* const q = rows.as<float>() + row * n;
+  for (int64_t i = begin; i < end; ++i) {
+    float* const p = rows.as<float>() + i * n;
+    auto sum = hn::Zero(d64);
+    double rest = 0;
+    int64_t j = 0;
+    for (; j + step <= n; j += step)
+      sum = hn::MulAdd(hn::PromoteTo(d64, hn::LoadU(d32, q + j)), hn::PromoteTo(d64, hn::LoadU(d32, p + j)), sum);
+    for (; j < n; ++j) rest += static_cast<double>(q[j]) * static_cast<double>(p[j]);
+    const V dot = set(static_cast<float>(hn::GetLane(hn::SumOfLanes(d64, sum)) + rest));
+    for_row(n, [&](int64_t k, auto part)
+                   HWY_ATTR { store(hn::NegMulAdd(dot, load(q + k, part), load(p + k, part)), p + k, part); });
+  }
+}
+
 void ScaledRows(const ops::ScaledUpdate& args, bool stream_copy, int64_t begin, int64_t end) {
   HWY_ALIGN float param_buffer[kPiece];
   HWY_ALIGN float grad_buffer[kPiece];
@@ -78,6 +113,8 @@ namespace tigon::cpu {
 
 HWY_EXPORT(RowSquares);
 HWY_EXPORT(ColumnSquares);
+HWY_EXPORT(NormalizeRow);
+HWY_EXPORT(TakeOut);
 HWY_EXPORT(ScaledRows);
 
 void normal(const Context& ctx, const ops::Normal& args) {
@@ -150,6 +187,22 @@ void apollo_factors(const Context& ctx, const ops::ApolloFactors& args) {
   last = static_cast<float>(length / limit);
   for (int64_t j = 0; j < channels; ++j)
     args.factors.as<float>()[j] = static_cast<float>(args.gain * direction[j] / limit);
+}
+
+void orthonormalize(const Context& ctx, const ops::Orthonormalize& args) {
+  constexpr int64_t kRows = 16;  // of a task
+  const int64_t rank = args.rows.sizes[0];
+  const Buffer before = ctx.scratch("squares of rows", rank * size_of(DType::f64));
+  if (ctx.measuring()) return;
+  for (int64_t i = 0; i < ops::kOrthonormalPasses * rank; ++i) {
+    const int64_t row = i % rank, behind = rank - row - 1;
+    if (row == 0) squares(ctx, args.rows, false, before.as<double>());
+    HWY_DYNAMIC_DISPATCH(NormalizeRow)(args.rows, row, before.as<double>()[row]);
+    parallel_tasks(ctx, (behind + kRows - 1) / kRows, [&](int64_t task) {
+      const int64_t begin = row + 1 + task * kRows;
+      HWY_DYNAMIC_DISPATCH(TakeOut)(args.rows, row, begin, std::min(rank, begin + kRows));
+    });
+  }
 }
 
 void scaled_update(const Context& ctx, const ops::ScaledUpdate& args) {

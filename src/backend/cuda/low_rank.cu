@@ -115,6 +115,32 @@ __global__ void __launch_bounds__(kFactorThreads) factors_kernel(const __grid_co
   if (threadIdx.x == 0) *job.last = static_cast<float>(length / limit);
 }
 
+// A row as one of length one, or where too little of its squares is left the unit vector of its number.
+__global__ void __launch_bounds__(kThreads)
+    normalize_row_kernel(float* rows, int64_t row, int64_t n, const double* squares_before) {
+  __shared__ double shared[32];
+  float* const p = rows + row * n;
+  double sum = 0;
+  for (int64_t j = threadIdx.x; j < n; j += kThreads)
+    sum = fma(static_cast<double>(p[j]), static_cast<double>(p[j]), sum);
+  sum = block_reduce(sum, 0.0, Sum(), shared);
+  const bool lost = sum <= ops::kLostRow * ops::kLostRow * squares_before[row];
+  const auto length = static_cast<float>(sqrt(sum));
+  for (int64_t j = threadIdx.x; j < n; j += kThreads) p[j] = lost ? (j == row ? 1.0f : 0.0f) : __fdiv_rn(p[j], length);
+}
+
+// Takes a row of length one out of those behind it: a block for each.
+__global__ void __launch_bounds__(kThreads) take_out_kernel(float* rows, int64_t row, int64_t n) {
+  __shared__ double shared[32];
+  const float* const q = rows + row * n;
+  float* const p = rows + (row + 1 + blockIdx.x) * n;
+  double sum = 0;
+  for (int64_t j = threadIdx.x; j < n; j += kThreads)
+    sum = fma(static_cast<double>(p[j]), static_cast<double>(q[j]), sum);
+  const auto dot = static_cast<float>(block_reduce(sum, 0.0, Sum(), shared));
+  for (int64_t j = threadIdx.x; j < n; j += kThreads) p[j] = __fmaf_rn(-dot, q[j], p[j]);
+}
+
 struct ScaledJob {
   Array param, grad, param_copy;
   const float* factors;  // may be null
@@ -210,6 +236,21 @@ void apollo_factors(const Context& ctx, const ops::ApolloFactors& args) {
                        .whole = args.whole};
   factors_kernel<<<1, kFactorThreads, 0, stream_of(ctx)>>>(job);
   check_launch("apollo_factors");
+}
+
+void orthonormalize(const Context& ctx, const ops::Orthonormalize& args) {
+  const int64_t rank = args.rows.sizes[0], n = args.rows.sizes[1];
+  const Buffer before = ctx.scratch("squares of rows", rank * size_of(DType::f64));
+  if (ctx.measuring()) return;
+  const DeviceGuard guard(ctx);
+  for (int64_t i = 0; i < ops::kOrthonormalPasses * rank; ++i) {
+    const int64_t row = i % rank, behind = rank - row - 1;
+    if (row == 0) row_squares(ctx, args.rows, before.as<double>());
+    normalize_row_kernel<<<1, kThreads, 0, stream_of(ctx)>>>(args.rows.as<float>(), row, n, before.as<double>());
+    if (behind == 0) continue;
+    take_out_kernel<<<static_cast<unsigned>(behind), kThreads, 0, stream_of(ctx)>>>(args.rows.as<float>(), row, n);
+  }
+  check_launch("orthonormalize");
 }
 
 void scaled_update(const Context& ctx, const ops::ScaledUpdate& args) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "backend/reference/reference_backend.hpp"
 #include "tigon/core/philox.hpp"
@@ -46,6 +47,24 @@ void apollo_factors(const Context& ctx, const ops::ApolloFactors& args) {
   const double limit = last == 0 ? 1.0 : std::max(1.0, length / (last + 1e-8) / args.growth);
   for (int64_t j = 0; j < grad.sizes[0]; ++j) at(args.factors, j) /= limit;
   at(args.last, 0) = length / limit;
+}
+
+void orthonormalize(const Context& ctx, const ops::Orthonormalize& args) {
+  if (ctx.measuring()) return;
+  const Tensor& q = args.rows;
+  std::vector<double> before(static_cast<size_t>(q.sizes[0]));
+  for (int64_t i = 0; i < ops::kOrthonormalPasses * q.sizes[0]; ++i) {
+    const int64_t row = i % q.sizes[0];
+    for (int64_t j = 0; row == 0 && j < q.sizes[0]; ++j) before[static_cast<size_t>(j)] = norm_of_row(q, j);
+    const double norm = norm_of_row(q, row);
+    const bool lost = norm <= ops::kLostRow * before[static_cast<size_t>(row)];
+    for (int64_t k = 0; k < q.sizes[1]; ++k) at(q, row, k) = lost ? (k == row ? 1.0 : 0.0) : at(q, row, k) / norm;
+    for (int64_t j = row + 1; j < q.sizes[0]; ++j) {
+      double dot = 0;
+      for (int64_t k = 0; k < q.sizes[1]; ++k) dot += at(q, row, k) * at(q, j, k);
+      for (int64_t k = 0; k < q.sizes[1]; ++k) at(q, j, k) -= dot * at(q, row, k);
+    }
+  }
 }
 
 // f64 needs no rounding, so args.rounding has nothing to say here.
