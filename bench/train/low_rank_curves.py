@@ -1,6 +1,6 @@
 """Losses with each optimizer, at the best of a few learning rates, as a table and a picture.
 
-    build/python/bin/python bench/train/low_rank_curves.py build/release/bin/tigon --picture bench/results/cpu-low-rank.svg
+build/python/bin/python bench/train/low_rank_curves.py build/release/bin/tigon --picture bench/results/cpu-low-rank.svg
 """
 
 import argparse
@@ -57,7 +57,10 @@ def main():
         for lr in rates:
             losses, held_out, states = run(options.program, name, flags, lr, options.steps)
             outcomes.append((held_out, lr, losses))
-            print(f"| {' '.join([name, *flags])} | {lr:g} | {smooth(losses)[-1]:.3f} | {held_out:.3f} | {states} |", flush=True)
+            print(
+                f"| {' '.join([name, *flags])} | {lr:g} | {smooth(losses)[-1]:.3f} | {held_out:.3f} | {states} |",
+                flush=True,
+            )
         _, lr, losses = min(outcomes)
         plt.plot(smooth(losses), label=f"{name}, lr {lr:g}", linewidth=1)
     if options.picture:

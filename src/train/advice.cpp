@@ -74,7 +74,7 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   const auto offload = [&](const char* what, const char* why) {
     TrainConfig changed = train;
     changed.memory.homes = homes_from_string(what);
-    changed.memory.updater = settled_updater(train.memory.updater, changed.memory.homes, meant);
+    changed.memory.updater = settled_updater(train.memory.updater, changed.memory.homes, meant, train.optimizer.kind);
     suggest(changed, std::string("--offload ") + what, why);
   };
   if (meant.kind == DeviceKind::cuda && !train.memory.homes.any_away()) {

@@ -12,7 +12,12 @@ def blocks(seed, step, tensor, index):
     keys = [seed & 0xFFFFFFFF, seed >> 32]
     for _ in range(10):
         low, high = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
-        c = [(high >> shift) ^ c[1] ^ np.uint64(keys[0]), high & mask, (low >> shift) ^ c[3] ^ np.uint64(keys[1]), low & mask]
+        c = [
+            (high >> shift) ^ c[1] ^ np.uint64(keys[0]),
+            high & mask,
+            (low >> shift) ^ c[3] ^ np.uint64(keys[1]),
+            low & mask,
+        ]
         keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return np.stack(c, -1).astype(np.float64)
 

@@ -414,8 +414,19 @@ TEST(PlanMemory, AdviceNamesTheOptimizersInTheStudysOrder) {
     TrainConfig chosen = train;
     if (lora) chosen.lora = lora_from_string("r=4");
     if (!lora) chosen.optimizer.kind = Optimizer::apollo;
-    for (const Advice& a : advice(model, parameters, chosen, {}))
-      EXPECT_FALSE(a.flag.starts_with("--optimizer apollo"));
+    const ParameterList theirs(model, chosen.lora);
+    for (const Device meant : {Device{}, Device{DeviceKind::cuda, 0}}) {
+      for (const Advice& a : advice(model, theirs, chosen, meant))
+        EXPECT_FALSE(a.flag.starts_with("--optimizer apollo"));
+    }
+  }
+  // Who has asked for both to update is told whom to ask instead.
+  train.memory.homes = homes_from_string("optimizer");
+  train.memory.updater = Updater::both;
+  for (const Advice& a : advice(model, parameters, train, {})) {
+    if (a.flag.starts_with("--optimizer apollo")) {
+      EXPECT_EQ(a.flag, "--optimizer apollo-mini --update gpu");
+    }
   }
 }
 

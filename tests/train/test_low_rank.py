@@ -47,7 +47,7 @@ def inject(optimizer, model, rank):
         first = row * parameter.shape[1]
         drawn = []
 
-        def draw(weights, rank, type, seed, tensor=tensor, first=first, drawn=drawn):  # noqa: A002
+        def draw(weights, rank, type, seed, tensor=tensor, first=first, drawn=drawn):
             shape = (weights.shape[0], rank) if type == "left" else (rank, weights.shape[1])
             values = normal(SEED ^ PROJECTIONS, len(drawn), tensor, first, shape[0] * shape[1])
             drawn.append(shape)

@@ -42,8 +42,8 @@ void apollo_factors(const Context& ctx, const ApolloFactors& args);
 
 // The rows become orthonormal: each in its turn is made one long, and taken out of those behind it (modified
 // Gram–Schmidt), so that the first of them span what they spanned. A row of which others leave no more than kLostRow of
-// its length was theirs but for rounding: it becomes a unit vector. All of that kOrthonormalPasses times, since once
-// leaves rounding errors. Dot products are summed in f64, in an order fixed by the shape.
+// its length was theirs but for rounding: it becomes RandomStream{}.uniform − ½. All of that kOrthonormalPasses times,
+// since once leaves rounding errors. Dot products are summed in f64, in an order fixed by the shape.
 inline constexpr int kOrthonormalPasses = 3;
 inline constexpr double kLostRow = 1e-6;
 struct Orthonormalize {

@@ -42,17 +42,15 @@ void ColumnSquares(const Tensor& x, int64_t begin, int64_t end, double* sums) {
   }
 }
 
-// A row as one of length one, or where too little of its squares is left the unit vector of its number.
+// A row as one of length one, or where too little of its squares is left another.
 void NormalizeRow(const Tensor& rows, int64_t row, double squares_before) {
   const int64_t n = rows.sizes[1];
-  const double squares = sum_of_squares(rows, row * n, (row + 1) * n), norm = std::sqrt(squares);
+  const auto squares = [&] { return sum_of_squares(rows, row * n, (row + 1) * n); };
   float* const p = rows.as<float>() + row * n;
-  if (squares <= ops::kLostRow * ops::kLostRow * squares_before) {
-    std::fill_n(p, n, 0.0f);
-    p[row] = 1.0f;
-    return;
+  if (squares() <= ops::kLostRow * ops::kLostRow * squares_before) {
+    for (int64_t j = 0; j < n; ++j) p[j] = RandomStream{}.uniform(static_cast<uint64_t>(row * n + j)) - 0.5f;
   }
-  const V length = set(static_cast<float>(norm));
+  const V length = set(static_cast<float>(std::sqrt(squares())));
   for_row(n, [&](int64_t j, auto part) HWY_ATTR { store(hn::Div(load(p + j, part), length), p + j, part); });
 }
 

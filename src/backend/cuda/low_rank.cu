@@ -115,18 +115,32 @@ __global__ void __launch_bounds__(kFactorThreads) factors_kernel(const __grid_co
   if (threadIdx.x == 0) *job.last = static_cast<float>(length / limit);
 }
 
-// A row as one of length one, or where too little of its squares is left the unit vector of its number.
+// A row as one of length one, or where too little of its squares is left another.
 __global__ void __launch_bounds__(kThreads)
     normalize_row_kernel(float* rows, int64_t row, int64_t n, const double* squares_before) {
   __shared__ double shared[32];
   float* const p = rows + row * n;
-  double sum = 0;
-  for (int64_t j = threadIdx.x; j < n; j += kThreads)
-    sum = fma(static_cast<double>(p[j]), static_cast<double>(p[j]), sum);
-  sum = block_reduce(sum, 0.0, Sum(), shared);
-  const bool lost = sum <= ops::kLostRow * ops::kLostRow * squares_before[row];
+  const auto squares = [&] {
+    double sum = 0;
+    for (int64_t j = threadIdx.x; j < n; j += kThreads) {
+      const auto v = static_cast<double>(p[j]);
+      sum = fma(v, v, sum);
+    }
+    return block_reduce(sum, 0.0, Sum(), shared);
+  };
+  double sum = squares();
+  if (sum <= ops::kLostRow * ops::kLostRow * squares_before[row]) {
+    const RandomStream random{};
+    for (int64_t j = threadIdx.x; j < n; j += kThreads) {
+      const auto element = static_cast<uint64_t>(row * n + j);
+      const uint4 words = philox(element / 4, random);
+      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+      p[j] = static_cast<float>(word[element % 4] >> 8) * 0x1p-24f - 0.5f;
+    }
+    sum = squares();
+  }
   const auto length = static_cast<float>(sqrt(sum));
-  for (int64_t j = threadIdx.x; j < n; j += kThreads) p[j] = lost ? (j == row ? 1.0f : 0.0f) : __fdiv_rn(p[j], length);
+  for (int64_t j = threadIdx.x; j < n; j += kThreads) p[j] = __fdiv_rn(p[j], length);
 }
 
 // Takes a row of length one out of those behind it: a block for each.

@@ -56,9 +56,11 @@ void orthonormalize(const Context& ctx, const ops::Orthonormalize& args) {
   for (int64_t i = 0; i < ops::kOrthonormalPasses * q.sizes[0]; ++i) {
     const int64_t row = i % q.sizes[0];
     for (int64_t j = 0; row == 0 && j < q.sizes[0]; ++j) before[static_cast<size_t>(j)] = norm_of_row(q, j);
+    const bool lost = norm_of_row(q, row) <= ops::kLostRow * before[static_cast<size_t>(row)];
+    for (int64_t k = 0; lost && k < q.sizes[1]; ++k)
+      at(q, row, k) = static_cast<double>(RandomStream{}.uniform(static_cast<uint64_t>(row * q.sizes[1] + k))) - 0.5;
     const double norm = norm_of_row(q, row);
-    const bool lost = norm <= ops::kLostRow * before[static_cast<size_t>(row)];
-    for (int64_t k = 0; k < q.sizes[1]; ++k) at(q, row, k) = lost ? (k == row ? 1.0 : 0.0) : at(q, row, k) / norm;
+    for (int64_t k = 0; k < q.sizes[1]; ++k) at(q, row, k) /= norm;
     for (int64_t j = row + 1; j < q.sizes[0]; ++j) {
       double dot = 0;
       for (int64_t k = 0; k < q.sizes[1]; ++k) dot += at(q, row, k) * at(q, j, k);
