@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = {
     "adamw": ([], [1e-3, 3e-3, 1e-2]),
-    "adamw8": ([], [3e-3]),
     "apollo": (["--rank", "32"], [3e-3, 1e-2, 3e-2]),
     "apollo-mini": ([], [3e-3, 1e-2, 3e-2]),
     "galore": (["--rank", "32", "--gap", "50"], [3e-3, 1e-2, 3e-2]),
@@ -28,7 +27,7 @@ def run(program, name, flags, lr, steps):
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         command = [
-            program, "train", "--model", "llama-bytes-1m", "--data", ROOT / "data" / "austen.txt", "--batch", 8, "--seq", 64,
+            program, "train", "--model", "llama-bytes-1m", "--data", ROOT / "data" / "austen.txt", "--batch", 4, "--seq", 64,
             "--steps", steps, "--warmup", steps // 10, "--eval-fraction", 0.02, "--seed", 1, "--no-gemm-ceiling",
             "--optimizer", name, "--lr", lr, "--log", log, *flags,
         ]  # fmt: skip
@@ -47,7 +46,7 @@ def smooth(values, over=20):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     print("| `--optimizer` | `--lr` | loss, last 20 steps | held out | states, bytes |")
@@ -69,7 +68,7 @@ def main():
         plt.ylim(top=4)
         plt.legend()
         plt.tight_layout()
-        plt.savefig(options.picture)
+        plt.savefig(options.picture, metadata={"Date": None})
 
 
 main()
