@@ -9,7 +9,7 @@ from families import make
 from galore_torch.galore_projector import GaLoreProjector
 from philox import normal
 from safetensors.torch import load_file
-from test_against_transformers import VOCAB, batch, loss_of, relative, tokens_for, train
+from test_against_transformers import BATCH, SEQ, VOCAB, batch, loss_of, relative, tokens_for, train
 from transformers import AutoModelForCausalLM
 
 SEED, RANK, GAP, STEPS, LR, CLIP = 5, 7, 4, 10, 3e-3, 0.7
@@ -171,3 +171,35 @@ def projection_of(states, key, model):
     shapes = [model.get_parameter(other).shape for other in beside]
     parts = states[f"layers.{layer}.{places[place]}.projection"].split([min(shape) * RANK for shape in shapes])
     return parts[beside.index(key)].reshape(RANK, -1)
+
+
+def test_galore_learns_as_with_singular_vectors(tigon, tmp_path, write_tokens):
+    """Each with its own projection, refreshed several times: other vectors of nearly the same spaces."""
+    model = make("llama3", tmp_path / "model")
+    steps, gap, lr = 40, 8, 1e-2
+    tokens = tokens_for(1).repeat(steps + 1)[: steps * BATCH * SEQ + 1]  # one batch, learnt by heart
+    log = tmp_path / "log"
+    train(
+        tigon, tmp_path / "model", write_tokens(tokens.tolist(), VOCAB), "--steps", steps, "--lr", lr, "--log", log,
+        "--schedule", "constant", "--weight-decay", 0, "--clip", 0, "--optimizer", "galore", "--rank", 12, "--gap", gap,
+    )  # fmt: skip
+    named = dict(model.named_parameters())
+    group = {"rank": 12, "update_proj_gap": gap, "scale": 0.25, "proj_type": "std"}
+    optimizer = galore_torch.adamw.AdamW(
+        [
+            {"params": [p for key, p in named.items() if "_proj." in key], **group},
+            {"params": [p for key, p in named.items() if "_proj." not in key]},
+        ],
+        lr=lr, betas=(0.9, 0.95), eps=1e-8, no_deprecation_warning=True,
+    )  # fmt: skip
+    theirs = []
+    for step in range(steps):
+        model.zero_grad()
+        loss = loss_of(model, *batch(tokens, step))
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+    ours = [line["loss"] for line in read_log(log)[:steps]]
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
+    assert theirs[-1] < 0.5 * theirs[0]
+    assert sum(ours[-5:]) == pytest.approx(sum(theirs[-5:]), rel=0.15)
