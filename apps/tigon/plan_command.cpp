@@ -105,8 +105,8 @@ void print_advice(const Planned& run, const Budget& budget) {
   for (const Advice& a : list) {
     const bool enough = !fits && budget.holds(a.bytes);
     fits = fits || enough;
-    fmt::print("  {:<28} {:>12} in all{}  {:>7}  {}\n", (a.instead ? "or " : "") + a.flag, human_bytes(a.total_bytes), enough ? " — fits" : "",
-               run.more_time(a.seconds), a.why);
+    fmt::print("  {:<28} {:>12} in all{}  {:>7}  {}\n", (a.instead ? "or " : "") + a.flag, human_bytes(a.total_bytes),
+               enough ? " — fits" : "", run.more_time(a.seconds), a.why);
   }
 }
 
@@ -202,9 +202,8 @@ void run(const Flags& flags) {
              model.heads, model.kv_heads, model.head_dim, model.vocab);
   fmt::print("{} × {} tokens{}, {}, recompute {}, fused {}, loss by {} tokens{}, {}\n\n", train.batch, train.seq,
              train.accumulate > 1 ? fmt::format(" × {} micro-batches", train.accumulate) : "",
-             train.precision.name + (train.optimizer.kind == Optimizer::adamw
-                                         ? std::string()
-                                         : ", " + optimizer_text(train.optimizer)),
+             train.precision.name +
+                 (train.optimizer.kind == Optimizer::adamw ? std::string() : ", " + optimizer_text(train.optimizer)),
              recompute_to_string(train.memory.recompute), fused_to_string(train.fused), loss_chunk(model, plan.train),
              homes_text(plan.train), to_string(flags.model.train.device));
   fmt::print("{}", plan_table(plan));

@@ -134,7 +134,8 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     least = least_here;
     and_rest = " --offload none";
   }
-  if (train.optimizer.kind != asked_optimizer.kind) {
+  if (is_low_rank(asked_optimizer.kind)) return list;  // beside adapters there is none
+  if (is_low_rank(train.optimizer.kind)) {
     train.optimizer = asked_optimizer;
     and_rest += " --optimizer " + std::string(to_string(asked_optimizer.kind));
   }
@@ -143,8 +144,8 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
   if (trains_all) adapted.lora = lora_from_string("r=16");
   const ParameterList with_adapters(model, adapted.lora);
   if (trains_all) {
-    suggest_of(with_adapters, adapted, "--lora r=16" + and_rest,
-               "LoRA: adapters beside a frozen model; it learns less", false, least);
+    suggest_of(with_adapters, adapted, "--lora r=16" + and_rest, "LoRA: adapters beside a frozen model; it learns less",
+               false, least);
   }
   if (train.base == BaseFormat::full && train.memory.homes.weights == Home::device) {
     adapted.base = BaseFormat::nf4;

@@ -229,7 +229,8 @@ TEST(TrainCli, TrainsTellsAndSaves) {
   expect(tigon(command + " --batch 2"), 2, {"checkpoints of another run", "--resume"});
   expect(tigon(command + " --resume --batch 4"), 2, {"batch", "expected 2", "got 4"});
   expect(tigon(command + " --resume --batch 2 --optimizer adamw8"), 2, {"--optimizer", "expected adamw", "got adamw8"});
-  expect(tigon(command + " --resume --batch 2 --optimizer apollo --rank 3"), 2, {"--optimizer", "got apollo, --rank 3"});
+  expect(tigon(command + " --resume --batch 2 --optimizer apollo --rank 3"), 2,
+         {"--optimizer", "got apollo, --rank 3"});
   expect(tigon(command + " --resume --batch 2 --chunk 7"), 2, {"chunk of the loss", "--chunk", "expected 64", "got 7"});
 }
 
