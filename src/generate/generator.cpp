@@ -193,9 +193,8 @@ OwnedTensor Generator::Impl::forward(const Context& ctx, const Block& block, con
     const WeightLease lease = frozen.weights().acquire(ctx, parameters.block_part(layer), next);
     const BlockTensors weight = lease.block(parameters.blocks[static_cast<size_t>(layer)]);
     const auto of_layer = static_cast<size_t>(2 * layer);
-    const KeyValueCache cache{.keys = frozen.beside()[of_layer],
-                              .values = frozen.beside()[of_layer + 1],
-                              .lengths = lengths};
+    const KeyValueCache cache{
+        .keys = frozen.beside()[of_layer], .values = frozen.beside()[of_layer + 1], .lengths = lengths};
     const BlockRun run{.ctx = ctx,
                        .shape = block.shape(),
                        .layer = layer,

@@ -69,7 +69,8 @@ TEST_F(GpuOptions, GatesOfRealRows) {
 }
 
 TEST_F(GpuOptions, AdamwOfRealMatrices) {
-  check(bench::adamw_table(), {"4194304", "999999"}, Layout::packed);  // the first is more than all threads hold at once
+  check(bench::adamw_table(), {"4194304", "999999"},
+        Layout::packed);  // the first is more than all threads hold at once
   check(bench::adamw_table(), {"999999"}, Layout::odd);
 }
 

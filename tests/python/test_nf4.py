@@ -49,7 +49,9 @@ def test_every_code_and_scale(shape, dtype):
     assert torch.equal(ours[2], groups)
     assert ours[3].item() == pytest.approx(mean.item(), rel=1e-6)
     same = ours[1] == scale_codes
-    assert torch.equal(same | (groups.repeat_interleave(256)[: len(same)] == 0), torch.ones_like(same, dtype=torch.bool))
+    assert torch.equal(
+        same | (groups.repeat_interleave(256)[: len(same)] == 0), torch.ones_like(same, dtype=torch.bool)
+    )
 
 
 def test_ties_and_zeros():

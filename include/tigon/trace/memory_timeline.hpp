@@ -25,13 +25,14 @@ struct MemoryTimeline {
     int64_t begin = 0, end = 0;
   };
 
-  const char* unit = "ns";  // of times, from the step's begin: nanoseconds, or the plan's "events", a birth or death each
+  const char* unit =
+      "ns";  // of times, from the step's begin: nanoseconds, or the plan's "events", a birth or death each
   int64_t step = 0;
   int64_t total_bytes = 0;  // that the plan took
   std::vector<std::string> names;
   std::vector<std::string> places;  // where a block was born: "forward · layers.3 · gate_up"; the first is ""
   std::vector<Phase> phases{};      // in their order
-  std::vector<Block> blocks{};     // in the order of their births
+  std::vector<Block> blocks{};      // in the order of their births
 
   int64_t peak_bytes() const;
   // The JSON of format "tigon-memory".

@@ -20,7 +20,12 @@ void gradients(const Context& ctx, const ops::LinearBackward& args) {
 }  // namespace
 
 void linear_forward(const Context& ctx, const ops::LinearForward& args) {
-  gemm(ctx, {.a = args.x, .b = args.weight, .c = args.y, .bias = args.bias, .b_transposed = true, .accumulate = args.accumulate_y});
+  gemm(ctx, {.a = args.x,
+             .b = args.weight,
+             .c = args.y,
+             .bias = args.bias,
+             .b_transposed = true,
+             .accumulate = args.accumulate_y});
 }
 
 void linear_backward(const Context& ctx, const ops::LinearBackward& args) {

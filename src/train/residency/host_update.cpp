@@ -22,8 +22,8 @@ void HostUpdate::help(std::shared_ptr<UpdateJob> job) {
   });
 }
 
-// Beside a GPU two cores stay free, for the threads that queue copies and kernels: where every core has an update to do,
-// such a thread waits for milliseconds, and the GPU for it.
+// Beside a GPU two cores stay free, for the threads that queue copies and kernels: where every core has an update to
+// do, such a thread waits for milliseconds, and the GPU for it.
 int HostUpdate::threads() const noexcept {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   return train_.threads > 0 || train_.device.kind == DeviceKind::cpu || cores <= 4 ? train_.threads : cores - 2;
