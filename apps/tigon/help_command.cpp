@@ -14,12 +14,17 @@ namespace {
 constexpr const char* kData = R"(What tigon train --data may be:
 
   Text, where the model's vocabulary is 256 (llama-bytes-1m, llama-bytes-6m): a token per byte.
-  A token file, for any model. It is, little-endian: the 8 bytes TIGONTOK, u32 version 1, u32 bytes per
-  token (2 or 4), u64 number of tokens, u64 vocabulary size, then the tokens.
+  A token file, for any model.
 
 With --bytes any file is a token per byte, whatever the model.
 
-A token file from text, by the model's own tokenizer (pip install numpy transformers):
+A token file from text or JSON lines (text, chats, prompts), by the model's own tokenizer.json:
+
+  tigon tokenize text.txt --tokenizer Llama-3.2-1B --output tokens.bin
+
+In Python, for what that does not take (pip install numpy transformers). A token file is, little-endian: the
+8 bytes TIGONTOK, u32 version 1, u32 bytes per token (2 or 4), u64 number of tokens, u64 vocabulary size, then
+the tokens.
 
   import numpy, struct
   from transformers import AutoTokenizer
@@ -30,7 +35,7 @@ A token file from text, by the model's own tokenizer (pip install numpy transfor
       file.write(b"TIGONTOK" + struct.pack("<IIQQ", 1, 4, len(tokens), len(tokenizer)))
       numpy.array(tokens, dtype="<u4").tofile(file)
 
-JSON lines, Parquet and compressed files: read the texts first (datasets.load_dataset, gzip.open), tokenize
+Parquet and compressed files: read the texts first (datasets.load_dataset, gzip.open), tokenize
 each, and put tokenizer.eos_token_id after it. docs/training.md has more.
 )";
 
