@@ -66,7 +66,9 @@ def test_loss_and_every_gradient(tigon, tmp_path, write_tokens, name, form):
     assert read_log(log)[0]["grad_norm"] == pytest.approx(norm, rel=1e-5)
 
 
-@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["k_proj"], ["up_proj", "down_proj"], ["gate_proj", "o_proj"]])
+@pytest.mark.parametrize(
+    "targets", [["q_proj", "v_proj"], ["k_proj"], ["up_proj", "down_proj"], ["gate_proj", "o_proj"]]
+)
 @pytest.mark.parametrize("name", ["llama3", "qwen3"])
 @pytest.mark.parametrize("form", ["plain", "tiled"])
 def test_some_matrices_alone(tigon, tmp_path, write_tokens, name, targets, form):
@@ -128,7 +130,9 @@ def test_new_adapters_begin_as_the_model_and_resume_bitwise(tigon, tmp_path, wri
     tokens = tokens_for(6)
     data = write_tokens(tokens.tolist(), VOCAB)
     flags = ["--lora", "r=2,targets=q_proj+down_proj", "--lr", 1e-2, "--schedule", "constant"]
-    train(tigon, tmp_path / "model", data, *flags, "--steps", 6, "--log", tmp_path / "log", "--output", tmp_path / "whole")
+    train(
+        tigon, tmp_path / "model", data, *flags, "--steps", 6, "--log", tmp_path / "log", "--output", tmp_path / "whole"
+    )
     assert read_log(tmp_path / "log")[0]["loss"] == pytest.approx(loss_of(model, *batch(tokens, 0)).item(), rel=1e-5)
     run = ["--checkpoints", tmp_path / "run"]
     train(tigon, tmp_path / "model", data, *flags, *run, "--steps", 3)
@@ -148,7 +152,8 @@ def test_new_adapters_begin_as_the_model_and_resume_bitwise(tigon, tmp_path, wri
         "train", "--model", tmp_path / "model", "--data", data, "--batch", BATCH, "--seq", SEQ, "--sequential",
         "--ignore-token", 7, "--lora", "r=4", *run, "--resume", "--steps", 9, check=False,
     )  # fmt: skip
-    assert refused.returncode == 2 and "adapters (--lora)" in refused.stderr
+    assert refused.returncode == 2
+    assert "adapters (--lora)" in refused.stderr
 
 
 @pytest.mark.parametrize("precision", ["bf16", "bf16-sr", "fp16"])
@@ -201,7 +206,8 @@ def test_what_is_refused(tigon, tmp_path, write_tokens):
     for flags, word in [("r=0", "above 0"), ("r=1.5", "rank"), ("targets=head", "no such matrix"), ("dora", "DoRA"),
                         ("dropout=0.1", "dropout"), ("size=4", "not known")]:  # fmt: skip
         refused = tigon("plan", "--model", tmp_path / "model", "--lora", flags, check=False)
-        assert refused.returncode == 2 and word in refused.stderr, flags
+        assert refused.returncode == 2, flags
+        assert word in refused.stderr, flags
 
 
 def test_the_plan_is_what_the_run_takes(tigon, tmp_path):

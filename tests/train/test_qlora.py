@@ -84,7 +84,8 @@ def same_runs(tigon, tmp_path, data, models, flags):
         assert lines[-1]["planned_bytes"] == lines[-1]["used_bytes"]
         logs.append([line["loss"] for line in lines if "loss" in line])
         adapters.append((out / "adapter_model.safetensors").read_bytes())
-    assert all(log == logs[0] for log in logs) and all(a == adapters[0] for a in adapters)
+    assert all(log == logs[0] for log in logs)
+    assert all(a == adapters[0] for a in adapters)
     return logs[0]
 
 
@@ -146,8 +147,11 @@ def test_resuming_and_the_folders(tigon, tmp_path, write_tokens):
     train(tigon, folder, data, *flags, "--steps", 6, "--output", tmp_path / "whole")
     run = ["--checkpoints", tmp_path / "run"]
     train(tigon, folder, data, *flags, *run, "--steps", 3)
-    refused = tigon("train", "--config", tmp_path / "run/step-00000003/run.toml", "--base", "full", "--resume", check=False)
-    assert refused.returncode == 2 and "frozen weights (--base)" in refused.stderr
+    refused = tigon(
+        "train", "--config", tmp_path / "run/step-00000003/run.toml", "--base", "full", "--resume", check=False
+    )
+    assert refused.returncode == 2
+    assert "frozen weights (--base)" in refused.stderr
     train(tigon, folder, data, *flags, *run, "--steps", 6, "--resume", "--output", tmp_path / "resumed")
     weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("whole", "resumed")]
     assert weights[0] == weights[1]
@@ -164,9 +168,12 @@ def test_resuming_and_the_folders(tigon, tmp_path, write_tokens):
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.bfloat16)
     assert relative(merged(ids).logits.detach().float(), logits) < 3e-2
     refused = tigon(
-        "merge", "--model", tmp_path / "quantized", "--adapters", tmp_path / "resumed", "--output", tmp_path / "no", check=False
+        "merge", "--model", tmp_path / "quantized", "--adapters", tmp_path / "resumed", "--output", tmp_path / "no",
+        check=False,
     )  # fmt: skip
-    assert refused.returncode == 2 and "in 4 bits" in refused.stderr and "16-bit weights" in refused.stderr
+    assert refused.returncode == 2
+    assert "in 4 bits" in refused.stderr
+    assert "16-bit weights" in refused.stderr
 
 
 def test_random_weights_and_a_plan(tigon, tmp_path):
@@ -186,7 +193,8 @@ def test_what_makes_no_sense_is_refused(tigon):
         (["--base", "int4", "--lora", "r=4"], "--base"),
     ]:
         refused = tigon("plan", *flags, check=False)
-        assert refused.returncode == 2 and word in refused.stderr, flags
+        assert refused.returncode == 2, flags
+        assert word in refused.stderr, flags
 
 
 def test_hostile_folders(tigon, tmp_path, write_tokens):
