@@ -134,6 +134,9 @@ std::vector<int64_t> TokenFile::starts_among(int64_t first, int64_t count) const
   for (; begin < documents_; begin += kPiece) {
     for (const int64_t start : document_starts(begin, std::min(kPiece, documents_ - begin))) {
       if (start >= first + count) return among;
+      // A list that is out of order leads the search astray.
+      if (start < first || (!among.empty() && start <= among.back()))
+        bad_token_file(path_, "the documents are not in order", "ascending", std::to_string(start));
       among.push_back(start);
     }
   }

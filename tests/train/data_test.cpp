@@ -282,6 +282,15 @@ TEST(Sampler, WhatFollowsTheEndOfADocumentBeginsAnew) {
   EXPECT_EQ(file.starts_among(0, 17), (std::vector<int64_t>{0, 3, 7, 8}));
   EXPECT_EQ(file.starts_among(3, 5), (std::vector<int64_t>{3, 7}));
   EXPECT_EQ(file.starts_among(9, 8), std::vector<int64_t>());
+  // More documents than are read at once; then a list whose second half begins anew.
+  TokenFileWriter many(folder / "many", 256);
+  for (int i = 0; i < 600; ++i) many.add(std::array{7}, {true});
+  many.finish();
+  EXPECT_EQ(TokenFile(folder / "many").starts_among(10, 580).size(), 580U);
+  std::string bytes = read_text_file(folder / "many", 1 << 20);
+  const size_t list = bytes.size() - 32 - 600 * 8;
+  write_text_file(folder / "many", bytes.replace(list + 266 * 8, 300 * 8, bytes.substr(list, 300 * 8)));
+  EXPECT_THROW((void)TokenFile(folder / "many").starts_among(10, 580), Error);
 }
 
 TEST(Sampler, DataThatDoesNotFitIsRefused) {
