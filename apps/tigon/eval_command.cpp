@@ -11,6 +11,7 @@
 #include "tigon/core/error.hpp"
 #include "tigon/generate/evaluator.hpp"
 #include "tigon/memory/sizes.hpp"
+#include "tokenizing.hpp"
 
 namespace tigon::app {
 
@@ -21,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 struct EvalFlags {
   FrozenFlags frozen;
   std::filesystem::path data;
+  std::filesystem::path tokenizer;  // empty: the model's
   bool bytes = false;
   int64_t batch = 4;
   int64_t seq = 0;  // 0: kUsual, or what the model allows
@@ -30,9 +32,14 @@ constexpr int64_t kUsual = 1024;
 
 int run(const EvalFlags& flags) {
   const ModelConfig model = flags.frozen.model_config();
-  const TokenFile file(flags.data);
+  std::filesystem::path data = flags.data;
+  const auto& words = flags.tokenizer.empty() ? flags.frozen.model : flags.tokenizer;
+  if (!flags.bytes) {
+    if (const int code = tokenize_data(data, model, words); code != 0) return code;
+  }
+  const TokenFile file(data);
   // The checks of what training is given.
-  (void)Sampler(flags.data, {.seq = 1, .vocab = model.vocab, .bytes = flags.bytes});
+  (void)Sampler(data, {.seq = 1, .vocab = model.vocab, .bytes = flags.bytes});
   const int64_t seq = flags.seq > 0 ? flags.seq : std::min(model.longest_sequence(), kUsual);
   const int64_t rows = (file.tokens() - 1 + seq - 1) / seq;
   Evaluator evaluator(model, flags.frozen.settled(), std::min(flags.batch, rows), seq);
@@ -69,6 +76,9 @@ void add_eval(CLI::App& app, int& exit_code) {
       ->type_name("FILE")
       ->check(CLI::ExistingFile)
       ->required();
+  eval->add_option("--tokenizer", flags->tokenizer, "A folder with the tokenizer.json; without it the model's")
+      ->type_name("FOLDER")
+      ->check(CLI::ExistingDirectory);
   eval->add_flag("--bytes", flags->bytes, "Take a file's bytes as tokens, whatever the file and the vocabulary are");
   eval->add_option("--batch", flags->batch, "Rows at a time; the result does not depend on it but for rounding")
       ->check(CLI::Range(1, 1 << 20))

@@ -13,12 +13,15 @@ namespace {
 
 constexpr const char* kData = R"(What tigon train --data may be:
 
-  Text, where the model's vocabulary is 256 (llama-bytes-1m, llama-bytes-6m): a token per byte.
+  Text or JSON lines (texts, chats, prompts): tokens by the tokenizer.json of the model's folder, or of
+  --tokenizer FOLDER. They are made once and kept in ~/.cache/tigon.
+  Text, where the model's vocabulary is 256 (llama-bytes-1m, llama-bytes-6m) and there is no tokenizer: a
+  token per byte.
   A token file, for any model.
 
 With --bytes any file is a token per byte, whatever the model.
 
-A token file from text or JSON lines (text, chats, prompts), by the model's own tokenizer.json:
+A token file of your own, with a choice of templates, fields and what is learnt:
 
   tigon tokenize text.txt --tokenizer Llama-3.2-1B --output tokens.bin
 

@@ -4,12 +4,10 @@
 #include <memory>
 
 #include "commands.hpp"
-#include "progress.hpp"
 #include "screen.hpp"
 #include "signals.hpp"
-#include "tigon/core/error.hpp"
 #include "tigon/text/chat_template.hpp"
-#include "tigon/train/tokenize.hpp"
+#include "tokenizing.hpp"
 
 namespace tigon::app {
 
@@ -19,36 +17,6 @@ struct Flags {
   TokenizeOptions options;
   std::string loss_on = "completion";
   int64_t train_bpe = 0;
-};
-
-void show_dropped(const TokenizeReport& report) {
-  for (const TokenizeReport::Dropped& dropped : report.dropped) {
-    std::string places;
-    for (const std::string& place : dropped.first) places += (places.empty() ? "" : ", ") + place;
-    const bool all = static_cast<int64_t>(dropped.first.size()) == dropped.lines;
-    show("dropped {} line{}: {} ({}{})\n", dropped.lines, dropped.lines == 1 ? "" : "s", dropped.why, places,
-         all ? "" : ", …");
-  }
-  if (report.repaired > 0)
-    show("{} pieces of text have bytes that are no UTF-8; each counts as U+FFFD\n", report.repaired);
-}
-
-// A bar on standard error, which a signal ends.
-class Bar {
- public:
-  Bar(const CatchSignals& signals, const char* what) : signals_(signals), what_(what) {}
-  bool operator()(int64_t done, int64_t total) {
-    constexpr int kParts = 1000;
-    const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
-    progress_.show(static_cast<int>(share * kParts), kParts, what_);
-    if (done == total) progress_.clear();
-    return !signals_.stop();
-  }
-
- private:
-  const CatchSignals& signals_;
-  const char* what_;
-  Progress progress_;
 };
 
 int stopped(const CatchSignals& signals) {
@@ -62,23 +30,17 @@ int run(const Flags& flags) {
   options.learn_all = flags.loss_on == "all";
   const CatchSignals signals;
   if (flags.train_bpe > 0) {
-    Bar bar(signals, "counting words");
+    TokenizingBar bar(signals, "counting words");
     const int64_t vocab = train_tokenizer(options.tokenizer, flags.train_bpe, options, std::ref(bar));
     if (vocab == 0) return stopped(signals);
     show("{}: a tokenizer of {} tokens\n", (options.tokenizer / "tokenizer.json").string(), vocab);
   }
   const auto begin = Clock::now();
-  Bar bar(signals, "tokenizing");
+  TokenizingBar bar(signals, "tokenizing");
   const TokenizeReport report = tokenize(options, std::ref(bar));
   if (report.stopped) return stopped(signals);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  show_dropped(report);
-  if (report.tokens == 0) {
-    throw Error(ErrorCode::invalid_argument,
-                {.where = "tigon tokenize", .what = "nothing is left of the input, and nothing was written"});
-  }
-  show("{}: {} tokens of {} documents, a vocabulary of {}; {} of them are learnt\n", options.output.string(),
-       report.tokens, report.documents, report.vocab, report.learnt);
+  show_tokenized(report, options.output);
   show("{:.1f} MB in {:.1f} s, {:.1f} MB/s; behind each text: {}\n", static_cast<double>(report.bytes) * 1e-6, seconds,
        static_cast<double>(report.bytes) * 1e-6 / seconds, report.end_of_text.empty() ? "nothing" : report.end_of_text);
   return 0;

@@ -11,6 +11,7 @@
 #include "tigon/core/error.hpp"
 #include "tigon/ops/device_memory.hpp"
 #include "tigon/train/run.hpp"
+#include "tokenizing.hpp"
 #include "train_flags.hpp"
 
 namespace tigon::app {
@@ -56,6 +57,11 @@ int run(const TrainFlags& flags, const std::string& config) {
   options.config = config;
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
+  for (std::filesystem::path* data : {&options.data, &options.eval_data}) {
+    const auto& words = flags.tokenizer.empty() ? options.model_folder : flags.tokenizer;
+    if (options.bytes) continue;
+    if (const int code = tokenize_data(*data, model, words); code != 0) return code;
+  }
   const Rates rates = flags.ceiling ? RateBook().of(train, !options.record.empty()) : Rates{};
   const MemoryCap cap = capped(model, flags);
   forget_peak();

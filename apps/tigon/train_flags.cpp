@@ -64,10 +64,16 @@ void TrainFlags::add_data(CLI::App& command) {
   command.option_defaults()->group("Data");
   command
       .add_option("--data", run_.data,
-                  "Text, for a model whose tokens are bytes, or a token file (tigon help data). Without it: random "
-                  "tokens, for time and memory")
+                  "Text or JSON lines, which the model's tokenizer.json makes tokens of, or a token file (tigon help "
+                  "data). Without it: random tokens, for time and memory")
       ->type_name("FILE")
       ->check(readable);
+  command
+      .add_option("--tokenizer", tokenizer,
+                  "A folder with the tokenizer.json for text and JSON lines; without it the model's. tigon tokenize "
+                  "does more")
+      ->type_name("FOLDER")
+      ->check(CLI::ExistingDirectory);
   command.add_flag("--bytes", run_.bytes, "Take a file's bytes as tokens, whatever the file and the vocabulary are");
   command
       .add_option("--ignore-token", run_.ignored_token,

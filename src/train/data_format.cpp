@@ -31,14 +31,14 @@ constexpr Format kFormats[] = {{.name = "gzip", .magic = "\x1f\x8b", .extensions
                                {.name = "CSV", .magic = {}, .extensions = {".csv", ".tsv"}, .text = true}};
 constexpr const char* kText = "plain text";
 
+}  // namespace
+
 bool is_text(const std::string& format) {
   for (const Format& known : kFormats) {
     if (format == known.name) return known.text;
   }
-  return true;
+  return !format.empty();
 }
-
-}  // namespace
 
 std::string format_of_bytes(const std::filesystem::path& path, std::string_view first_bytes) {
   for (const Format& format : kFormats) {
@@ -56,15 +56,16 @@ std::string format_of_bytes(const std::filesystem::path& path, std::string_view 
 void refuse_bytes(const std::filesystem::path& path, const std::string& format, int64_t vocab) {
   constexpr int64_t kBytes = 256;
   if (format.empty() || (is_text(format) && vocab == kBytes)) return;
-  throw Error(ErrorCode::invalid_argument,
-              {.where = path.string(),
-               .what = vocab == kBytes ? "the bytes of this file are not text"
-                                       : "this is not a token file, and this model's tokens are not bytes",
-               .expected = vocab == kBytes ? "text, or a token file"
-                                           : fmt::format("a token file for a vocabulary of {}", vocab),
-               .got = format,
-               .fix = "Tokenize the text first: tigon help data shows how, in a few lines of Python. To train on the "
-                      "bytes as they are, add --bytes."});
+  throw Error(
+      ErrorCode::invalid_argument,
+      {.where = path.string(),
+       .what = vocab == kBytes ? "the bytes of this file are not text"
+                               : "this is not a token file, and this model's tokens are not bytes",
+       .expected =
+           vocab == kBytes ? "text, or a token file" : fmt::format("a token file for a vocabulary of {}", vocab),
+       .got = format,
+       .fix = "Name the folder with its tokenizer.json by --tokenizer, for text and JSON lines; tigon help data "
+              "says more. To train on the bytes as they are, add --bytes."});
 }
 
 }  // namespace tigon

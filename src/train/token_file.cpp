@@ -42,6 +42,8 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path) {
   tokens_ = static_cast<int64_t>(count);
 }
 
+bool TokenFile::is_text() const noexcept { return tigon::is_text(format_); }
+
 void TokenFile::read_end(int64_t size) {
   const int64_t inside = size - kTokenHeader - kTokenTail;
   if (inside < 0) bad_token_file(path_, "the file is cut short");

@@ -86,3 +86,52 @@ def test_as_the_documentation_shows_it(tigon, folder, source):
     definition, text, lines = blocks
     run(definition + text + (lines if source == "texts.jsonl" else ""), folder)
     assert "token file" in train(tigon, folder).stdout
+
+
+def test_text_becomes_tokens_on_the_way_once(tigon, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = folder / "Llama-3.2-1B"
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    flags = ["train", "--seq", 32, "--batch", 2, "--steps", 2, "--no-gemm-ceiling", "--data"]
+    for name in ["text.txt", "texts.jsonl"]:
+        first = tigon(*flags, folder / name, "--model", model, "--log", tmp_path / "first")
+        assert "tokens of" in first.stdout
+        # What tigon tokenize makes of it.
+        tigon("tokenize", folder / name, "--tokenizer", model, "--output", tmp_path / "tokens")
+        tigon(*flags, tmp_path / "tokens", "--model", model, "--log", tmp_path / "other")
+        loss = [json.loads(line)["loss"] for line in (tmp_path / "first").read_text().splitlines()[:2]]
+        assert loss == [json.loads(line)["loss"] for line in (tmp_path / "other").read_text().splitlines()[:2]]
+        again = tigon(*flags, folder / name, "--model", model)
+        assert "of an earlier run" in again.stdout
+        for log in ["first", "other"]:
+            (tmp_path / log).unlink()
+    # Another text of the same name is another one; so is another tokenizer, here one from elsewhere.
+    with (folder / "text.txt").open("a") as file:
+        file.write("And more.")
+    assert "of an earlier run" not in tigon(*flags, folder / "text.txt", "--model", model).stdout
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (model / "tokenizer.json").rename(elsewhere / "tokenizer.json")
+    refused = tigon(*flags, folder / "text.txt", "--model", model, check=False)
+    assert refused.returncode == 2
+    assert "--tokenizer" in refused.stderr
+    found = tigon(*flags, folder / "text.txt", "--model", model, "--tokenizer", elsewhere, "--documents", "apart").stdout
+    assert "tokens of" in found
+    assert "tokens of" in tigon("tokenize", folder / "text.txt", "--tokenizer", elsewhere, "--output", tmp_path / "t2", "--end-of-text", "none").stdout
+    # A tokenizer of another model.
+    shape = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**shape, "vocab_size": tokenizer.get_vocab_size() - 1}))
+    refused = tigon(*flags, folder / "text.txt", "--model", model, "--tokenizer", elsewhere, check=False)
+    assert refused.returncode == 2
+    assert "it has more tokens" in refused.stderr
+
+
+def test_perplexity_of_a_text_by_its_tokens(tigon, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = folder / "Llama-3.2-1B"
+    tigon("train", "--model", model, "--data", folder / "text.txt", "--seq", 32, "--steps", 1, "--no-gemm-ceiling", "--output", folder / "out")
+    said = tigon("eval", "--model", folder / "out", "--data", folder / "text.txt", "--seq", 32).stdout
+    tigon("tokenize", folder / "text.txt", "--tokenizer", model, "--output", tmp_path / "tokens")
+    same = tigon("eval", "--model", folder / "out", "--data", tmp_path / "tokens", "--seq", 32).stdout
+    loss = re.compile(r"loss ([\d.]+), perplexity ([\d.]+)")
+    assert loss.search(said).groups() == loss.search(same).groups()

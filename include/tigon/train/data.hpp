@@ -35,6 +35,7 @@ class TokenFile {
   // What a file that is no token file is, by its first bytes and its name: "plain text", "gzip", …; of a token file
   // empty.
   const std::string& format() const noexcept { return format_; }
+  bool is_text() const noexcept;  // of any kind, JSON lines too
   // Tokens [first, first + count), each checked against the vocabulary.
   void read(int64_t first, int64_t count, int32_t* out) const;
   // Reads tokens [first, last), so that one outside the vocabulary is an Error now and not late in a run. More than

@@ -1,0 +1,105 @@
+#include "tokenizing.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+
+#include "screen.hpp"
+#include "tigon/core/error.hpp"
+#include "tigon/storage/files.hpp"
+#include "tigon/text/chat_template.hpp"
+#include "tigon/text/tokenizer.hpp"
+#include "tigon/train/data.hpp"
+
+namespace tigon::app {
+
+namespace fs = std::filesystem;
+
+bool TokenizingBar::operator()(int64_t done, int64_t total) {
+  constexpr int kParts = 1000;
+  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
+  progress_.show(static_cast<int>(share * kParts), kParts, what_);
+  if (done == total) progress_.clear();
+  return !signals_.stop();
+}
+
+void show_tokenized(const TokenizeReport& report, const fs::path& output) {
+  for (const TokenizeReport::Dropped& dropped : report.dropped) {
+    std::string places;
+    for (const std::string& place : dropped.first) places += (places.empty() ? "" : ", ") + place;
+    const bool all = static_cast<int64_t>(dropped.first.size()) == dropped.lines;
+    show("dropped {} line{}: {} ({}{})\n", dropped.lines, dropped.lines == 1 ? "" : "s", dropped.why, places,
+         all ? "" : ", …");
+  }
+  if (report.repaired > 0)
+    show("{} pieces of text have bytes that are no UTF-8; each counts as U+FFFD\n", report.repaired);
+  if (report.tokens == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = output.string(), .what = "nothing is left of the input, and nothing was written"});
+  }
+  show("{}: {} tokens of {} document{}, a vocabulary of {}; {} of them are learnt\n", output.string(), report.tokens,
+       report.documents, report.documents == 1 ? "" : "s", report.vocab, report.learnt);
+}
+
+namespace {
+
+constexpr int64_t kLargestTokenizer = int64_t{1} << 30;
+
+fs::path cache_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? fs::path() : fs::path(value);
+  };
+  if (const fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "tigon";
+  if (const fs::path home = variable("HOME"); !home.empty()) return home / ".cache" / "tigon";
+  return fs::temp_directory_path() / "tigon-cache";
+}
+
+// A text is known by its name, size and time: it may be too long to be read twice.
+std::string cache_name(const fs::path& data, const fs::path& tokenizer) {
+  const auto time = fs::last_write_time(data).time_since_epoch().count();
+  const std::string files = read_text_file(tokenizer / "tokenizer.json", kLargestTokenizer) +
+                            (fs::exists(tokenizer / "tokenizer_config.json")
+                                 ? read_text_file(tokenizer / "tokenizer_config.json", kLargestTokenizer)
+                                 : "");
+  const std::string key = fmt::format("1\n{}\n{}\n{}\n{:016x}", fs::canonical(data).string(), fs::file_size(data), time,
+                                      text_checksum(files));
+  return fmt::format("{}-{:016x}.tokens", data.filename().string(), text_checksum(key));
+}
+
+}  // namespace
+
+int tokenize_data(fs::path& data, const ModelConfig& model, const fs::path& tokenizer) {
+  if (data.empty() || tokenizer.empty() || !fs::exists(tokenizer / "tokenizer.json")) return 0;
+  if (!TokenFile(data).is_text()) return 0;
+  if (const int64_t vocab = Tokenizer::load(tokenizer).vocab(); vocab > model.vocab) {
+    throw Error(ErrorCode::invalid_argument, {.where = (tokenizer / "tokenizer.json").string(),
+                                              .what = "this tokenizer is not the model's: it has more tokens",
+                                              .expected = "at most " + std::to_string(model.vocab),
+                                              .got = std::to_string(vocab)});
+  }
+  const fs::path folder = cache_folder(), output = folder / cache_name(data, tokenizer);
+  if (fs::exists(output)) {
+    show("{} as tokens: {}, of an earlier run\n", data.string(), output.string());
+  } else {
+    make_folder(folder);
+    TokenizeOptions options;
+    options.inputs = {data};
+    options.tokenizer = tokenizer;
+    options.output = output;
+    // A text without an end is still a text.
+    if (TokenizerConfig::load(tokenizer).eos.empty()) options.end_of_text = "none";
+    const CatchSignals signals;
+    TokenizingBar bar(signals, "tokenizing");
+    const TokenizeReport report = tokenize(options, std::ref(bar));
+    if (report.stopped) {
+      show("Stopped; nothing was written.\n");
+      return signals.exit_code();
+    }
+    show_tokenized(report, output);
+  }
+  data = output;
+  return 0;
+}
+
+}  // namespace tigon::app

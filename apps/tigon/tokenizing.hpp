@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+
+#include "progress.hpp"
+#include "signals.hpp"
+#include "tigon/model/model_config.hpp"
+#include "tigon/train/tokenize.hpp"
+
+namespace tigon::app {
+
+// How far texts are on their way to tokens, on standard error; a signal ends it.
+class TokenizingBar {
+ public:
+  TokenizingBar(const CatchSignals& signals, const char* what) : signals_(signals), what_(what) {}
+  bool operator()(int64_t done, int64_t total);
+
+ private:
+  const CatchSignals& signals_;
+  const char* what_;
+  Progress progress_;
+};
+
+// What was made, and what was dropped and why. Error where nothing is left.
+void show_tokenized(const TokenizeReport& report, const std::filesystem::path& output);
+
+// The token file of text or JSON lines, by the tokenizer.json of a folder: made now, or by an earlier run of the same
+// text and tokenizer. Anything else stays as it is: token files, bytes of a model of bytes, what has no tokenizer.
+// Returns 0, or what the signal that came makes of it.
+int tokenize_data(std::filesystem::path& data, const ModelConfig& model, const std::filesystem::path& tokenizer);
+
+}  // namespace tigon::app
