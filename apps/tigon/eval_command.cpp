@@ -33,7 +33,8 @@ constexpr int64_t kUsual = 1024;
 int run(const EvalFlags& flags) {
   const ModelConfig model = flags.frozen.model_config();
   std::filesystem::path data = flags.data;
-  const auto& words = flags.tokenizer.empty() ? flags.frozen.model : flags.tokenizer;
+  TokenizeOptions words;
+  words.tokenizer = flags.tokenizer.empty() ? flags.frozen.model : flags.tokenizer;
   if (!flags.bytes) {
     if (const int code = tokenize_data(data, model, words); code != 0) return code;
   }

@@ -6,7 +6,6 @@
 #include "commands.hpp"
 #include "screen.hpp"
 #include "signals.hpp"
-#include "tigon/text/chat_template.hpp"
 #include "tokenizing.hpp"
 
 namespace tigon::app {
@@ -15,7 +14,6 @@ namespace {
 
 struct Flags {
   TokenizeOptions options;
-  std::string loss_on = "completion";
   int64_t train_bpe = 0;
 };
 
@@ -27,7 +25,6 @@ int stopped(const CatchSignals& signals) {
 int run(const Flags& flags) {
   using Clock = std::chrono::steady_clock;
   TokenizeOptions options = flags.options;
-  options.learn_all = flags.loss_on == "all";
   const CatchSignals signals;
   if (flags.train_bpe > 0) {
     TokenizingBar bar(signals, "counting words");
@@ -64,18 +61,7 @@ void add_tokenize(CLI::App& app, int& exit_code) {
                    "First make a tokenizer of so many tokens, of the input's bytes, and write it to the folder")
       ->type_name("N")
       ->check(CLI::Range(259, 1 << 22));
-  std::string names;
-  for (const std::string& name : ChatTemplate::names()) names += (names.empty() ? "" : ", ") + name;
-  tokenize
-      ->add_option(
-          "--template", options.chat_template,
-          "How chats are written: " + names + ". Without it the folder's, where that is a published one of these")
-      ->type_name("NAME");
-  tokenize
-      ->add_option("--loss-on", flags->loss_on,
-                   "What is learnt of chats, prompts and instructions: the answers, or all")
-      ->check(CLI::IsMember({"completion", "all"}))
-      ->capture_default_str();
+  add_chat_options(*tokenize, options);
   tokenize
       ->add_option("--end-of-text", options.end_of_text,
                    "The token behind each text, or none. Without it the folder's eos_token")

@@ -1,9 +1,12 @@
 #include "tokenizing.hpp"
 
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 
+#include "model_flags.hpp"
 #include "screen.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/storage/files.hpp"
@@ -21,6 +24,18 @@ bool TokenizingBar::operator()(int64_t done, int64_t total) {
   progress_.show(static_cast<int>(share * kParts), kParts, what_);
   if (done == total) progress_.clear();
   return !signals_.stop();
+}
+
+void add_chat_options(CLI::App& command, TokenizeOptions& options) {
+  command
+      .add_option(
+          "--template", options.chat_template,
+          fmt::format("How chats are written: {}. Without it the folder's, where that is a published one of these",
+                      fmt::join(ChatTemplate::names(), ", ")))
+      ->type_name("NAME");
+  add_word(command, "--loss-on", "What is learnt of chats, prompts and instructions: the answers, or all", "completion",
+           [&options](const std::string& text) { options.learn_all = text == "all"; })
+      ->check(CLI::IsMember({"completion", "all"}));
 }
 
 void show_tokenized(const TokenizeReport& report, const fs::path& output) {
@@ -56,20 +71,23 @@ fs::path cache_folder() {
 }
 
 // A text is known by its name, size and time: it may be too long to be read twice.
-std::string cache_name(const fs::path& data, const fs::path& tokenizer) {
+std::string cache_name(const fs::path& data, const TokenizeOptions& how) {
+  const fs::path& tokenizer = how.tokenizer;
   const auto time = fs::last_write_time(data).time_since_epoch().count();
   const std::string files = read_text_file(tokenizer / "tokenizer.json", kLargestTokenizer) +
                             (fs::exists(tokenizer / "tokenizer_config.json")
                                  ? read_text_file(tokenizer / "tokenizer_config.json", kLargestTokenizer)
                                  : "");
-  const std::string key = fmt::format("1\n{}\n{}\n{}\n{:016x}", fs::canonical(data).string(), fs::file_size(data), time,
-                                      text_checksum(files));
+  const std::string key =
+      fmt::format("1\n{}\n{}\n{}\n{:016x}\n{}\n{}", fs::canonical(data).string(), fs::file_size(data), time,
+                  text_checksum(files), how.chat_template, how.learn_all);
   return fmt::format("{}-{:016x}.tokens", data.filename().string(), text_checksum(key));
 }
 
 }  // namespace
 
-int tokenize_data(fs::path& data, const ModelConfig& model, const fs::path& tokenizer) {
+int tokenize_data(fs::path& data, const ModelConfig& model, TokenizeOptions how) {
+  const fs::path& tokenizer = how.tokenizer;
   if (data.empty() || tokenizer.empty() || !fs::exists(tokenizer / "tokenizer.json")) return 0;
   if (!TokenFile(data).is_text()) return 0;
   if (const int64_t vocab = Tokenizer::load(tokenizer).vocab(); vocab > model.vocab) {
@@ -78,20 +96,18 @@ int tokenize_data(fs::path& data, const ModelConfig& model, const fs::path& toke
                                               .expected = "at most " + std::to_string(model.vocab),
                                               .got = std::to_string(vocab)});
   }
-  const fs::path folder = cache_folder(), output = folder / cache_name(data, tokenizer);
+  const fs::path folder = cache_folder(), output = folder / cache_name(data, how);
   if (fs::exists(output)) {
     show("{} as tokens: {}, of an earlier run\n", data.string(), output.string());
   } else {
     make_folder(folder);
-    TokenizeOptions options;
-    options.inputs = {data};
-    options.tokenizer = tokenizer;
-    options.output = output;
+    how.inputs = {data};
+    how.output = output;
     // A text without an end is still a text.
-    if (TokenizerConfig::load(tokenizer).eos.empty()) options.end_of_text = "none";
+    if (TokenizerConfig::load(tokenizer).eos.empty()) how.end_of_text = "none";
     const CatchSignals signals;
     TokenizingBar bar(signals, "tokenizing");
-    const TokenizeReport report = tokenize(options, std::ref(bar));
+    const TokenizeReport report = tokenize(how, std::ref(bar));
     if (report.stopped) {
       show("Stopped; nothing was written.\n");
       return signals.exit_code();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 
 #include "progress.hpp"
@@ -21,12 +22,16 @@ class TokenizingBar {
   Progress progress_;
 };
 
+// --template and --loss-on, for chats.
+void add_chat_options(CLI::App& command, TokenizeOptions& options);
+
 // What was made, and what was dropped and why. Error where nothing is left.
 void show_tokenized(const TokenizeReport& report, const std::filesystem::path& output);
 
-// The token file of text or JSON lines, by the tokenizer.json of a folder: made now, or by an earlier run of the same
-// text and tokenizer. Anything else stays as it is: token files, bytes of a model of bytes, what has no tokenizer.
+// The token file of text or JSON lines, as `how` says, which has a folder with a tokenizer.json: made now, or by an
+// earlier run from the same. Anything else stays as it is: token files, bytes of a model of bytes, what has no
+// tokenizer.
 // Returns 0, or what the signal that came makes of it.
-int tokenize_data(std::filesystem::path& data, const ModelConfig& model, const std::filesystem::path& tokenizer);
+int tokenize_data(std::filesystem::path& data, const ModelConfig& model, TokenizeOptions how);
 
 }  // namespace tigon::app

@@ -58,8 +58,9 @@ int run(const TrainFlags& flags, const std::string& config) {
   check_run_options(options);
   refuse_results_of_random_tokens(options, train.steps);
   for (std::filesystem::path* data : {&options.data, &options.eval_data}) {
-    const auto& words = flags.tokenizer.empty() ? options.model_folder : flags.tokenizer;
     if (options.bytes) continue;
+    TokenizeOptions words = flags.words;
+    if (words.tokenizer.empty()) words.tokenizer = options.model_folder;
     if (const int code = tokenize_data(*data, model, words); code != 0) return code;
   }
   const Rates rates = flags.ceiling ? RateBook().of(train, !options.record.empty()) : Rates{};

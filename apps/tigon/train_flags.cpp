@@ -10,6 +10,7 @@
 
 #include "tigon/core/error.hpp"
 #include "tigon/memory/sizes.hpp"
+#include "tokenizing.hpp"
 
 namespace tigon::app {
 
@@ -69,11 +70,12 @@ void TrainFlags::add_data(CLI::App& command) {
       ->type_name("FILE")
       ->check(readable);
   command
-      .add_option("--tokenizer", tokenizer,
+      .add_option("--tokenizer", words.tokenizer,
                   "A folder with the tokenizer.json for text and JSON lines; without it the model's. tigon tokenize "
                   "does more")
       ->type_name("FOLDER")
       ->check(CLI::ExistingDirectory);
+  add_chat_options(command, words);
   command.add_flag("--bytes", run_.bytes, "Take a file's bytes as tokens, whatever the file and the vocabulary are");
   command
       .add_option("--ignore-token", run_.ignored_token,

@@ -5,6 +5,7 @@
 
 #include "model_flags.hpp"
 #include "tigon/train/run.hpp"
+#include "tigon/train/tokenize.hpp"
 
 namespace tigon::app {
 
@@ -13,9 +14,9 @@ struct TrainFlags {
   ModelFlags model;
   int64_t print_every = 1;
   bool ceiling = true;
-  bool print_config = false;        // instead of a run
-  std::filesystem::path tokenizer;  // of text in --data; empty: the model's folder
-  std::string prompt;               // for --sample-every; empty: a new line
+  bool print_config = false;  // instead of a run
+  TokenizeOptions words{};    // of text in --data; with no tokenizer that of the model's folder
+  std::string prompt;         // for --sample-every; empty: a new line
   int64_t sample_tokens = 64;
   int64_t cap_bytes = 0;  // of the device's memory; 0: all of it
 

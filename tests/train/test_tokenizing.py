@@ -135,3 +135,19 @@ def test_perplexity_of_a_text_by_its_tokens(tigon, folder, tmp_path, monkeypatch
     same = tigon("eval", "--model", folder / "out", "--data", tmp_path / "tokens", "--seq", 32).stdout
     loss = re.compile(r"loss ([\d.]+), perplexity ([\d.]+)")
     assert loss.search(said).groups() == loss.search(same).groups()
+
+
+def test_chats_are_learnt_on_the_way(tigon, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    chat = {"messages": [{"role": "user", "content": "Who is there?"}, {"role": "assistant", "content": "A friend, " * 9}]}
+    (folder / "chats.jsonl").write_text((json.dumps(chat) + "\n") * 20 + "no chat\n")
+    flags = ["--data", folder / "chats.jsonl", "--model", folder / "Llama-3.2-1B", "--seq", 16, "--steps", 1, "--no-gemm-ceiling"]
+    refused = tigon("train", *flags, check=False)
+    assert refused.returncode == 1
+    assert "--template" in refused.stderr
+    answers = tigon("train", *flags, "--template", "chatml").stdout
+    assert f"dropped 1 line: the line is not JSON ({folder / 'chats.jsonl'}:21)" in answers
+    assert " count" in answers
+    whole = tigon("train", *flags, "--template", "chatml", "--loss-on", "all").stdout
+    assert "of an earlier run" not in whole
+    assert " count" not in whole
