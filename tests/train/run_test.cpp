@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <fstream>
 
@@ -67,6 +68,32 @@ std::filesystem::path small_data(const TemporaryFolder& folder) {
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * i % 61);
   write_token_file(folder / "data", tokens, 61);
   return folder / "data";
+}
+
+// In the middle of an epoch of packed documents. What was learnt apart does not go on joined.
+TEST(RunTraining, DocumentsApartGoOnBitwise) {
+  const TemporaryFolder folder;
+  TokenFileWriter writer(folder / "data", 61);
+  for (int32_t i = 0; i < 1000; ++i) writer.add(std::array{i * i % 61}, {i % 7 != 3}, i % 5 == 0);
+  writer.finish();
+  TrainConfig train = small_run();
+  train.documents_apart = true;
+  const auto go = [&](const RunOptions& options, int64_t stop_after) {
+    struct Stopping : RunObserver {
+      std::atomic<bool> stop{false};
+      int64_t after = 0;
+      void on_step(const StepLine& line) override { stop = line.report.step == after; }
+    } stopping;
+    stopping.after = stop_after;
+    return run_training(small_model(), train, options, stopping, stopping.stop);
+  };
+  const RunResult whole = go({.data = folder / "data"}, -1);
+  RunOptions options{.data = folder / "data", .checkpoints = folder / "run"};
+  EXPECT_TRUE(go(options, 7).stopped);
+  options.resume = true;
+  EXPECT_EQ(go(options, -1).last_loss, whole.last_loss);
+  train.documents_apart = false;
+  expect_error([&] { (void)go(options, -1); }, ErrorCode::invalid_argument, "documents (--documents, --document-end)");
 }
 
 // Calls `work` after a step.
