@@ -18,6 +18,7 @@ namespace {
 
 DType slot_dtype(const Slot& slot, DType dtype) {
   if (slot.role == Role::index) return DType::i64;
+  if (slot.role == Role::place) return DType::i32;
   if (slot.role == Role::code) return DType::u8;
   return slot.role == Role::statistic ? DType::f32 : dtype;
 }

@@ -17,6 +17,7 @@ enum class Role {
   storage,    // the storage type itself
   statistic,  // f32 (f64 when the storage type is f64)
   index,      // i64
+  place,      // i32
   code,       // u8, numbers of a table: filled like an index, and a result may be off by one
 };
 

@@ -196,11 +196,6 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                                               .expected = "a multiple of " + std::to_string(update_unit(train)),
                                               .got = std::to_string(train.memory.update_piece)});
   }
-  if (train.documents_apart && train.device.kind != DeviceKind::cpu) {
-    throw Error(ErrorCode::unsupported, {.where = "--documents apart",
-                                         .what = "attention within documents is not on a GPU yet",
-                                         .fix = "Leave it out: a token then sees the documents before its own too."});
-  }
   const int64_t longest = model.longest_sequence();
   check_range("text that is continued", static_cast<double>(train.speaks), 0, static_cast<double>(longest));
   if (train.speaks > 0 && train.streams_vocabulary()) {

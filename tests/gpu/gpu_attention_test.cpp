@@ -107,6 +107,29 @@ TEST_P(GpuAttention, ALongSequenceAgreesWithReference) {
   check_on_device(packed_case({1, 520, 2, 2, 48}, false), DType::bf16, Variant::fused, Layout::packed, kGpu);
 }
 
+// Documents shorter than a tile of any kernel and longer than several, in rows that have others.
+bench::OpCase documents_case(const std::string& shape) {
+  bench::OpCase c = bench::attention_table().make(shape);
+  c.tolerance = packed_case({1, 1, 1, 1, 64}, true).tolerance;
+  return c;
+}
+
+TEST_P(GpuAttention, DocumentsOfARowAgreeWithReference) {
+  int ran = 0;
+  for (const char* shape : {"1x1000x4x1x64:documents=90", "2x700x2x2x128:documents=150", "3x300x4x2x96:documents=3",
+                            "2x513x4x1x32:documents=257", "2x129x2x1x64:documents=1", "1x640x2x1x64:documents=640",
+                            "4x65x2x1x24:documents=40"}) {
+    const bench::OpCase c = documents_case(shape);
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      if (!runs(c, dtype)) continue;
+      ++ran;
+      check_on_device(c, dtype, Variant::fused, Layout::packed, kGpu);
+      check_repeats_on_device(c, dtype, kGpu);
+    }
+  }
+  EXPECT_EQ(ran, std::string(GetParam()) == "cudnn" ? 0 : 14);
+}
+
 TEST_P(GpuAttention, RunsAndGraphReplaysGiveTheSameBits) {
   int ran = 0;
   for (const Sizes& n : {Sizes{2, 1000, 8, 2, 64}, {1, 1000, 8, 1, 128}, {2, 513, 4, 4, 96}, {2, 300, 4, 2, 32}}) {
@@ -134,6 +157,36 @@ TEST_P(GpuAttentionAlone, PlainKernelsAgreeWithReference) {
       check_on_device(packed_case(n, causal), DType::f32, Variant::fused, Layout::packed, kGpu);
       check_on_device(packed_case(n, causal), DType::bf16, Variant::fused, Layout::odd, kGpu);
     }
+  }
+}
+
+TEST_P(GpuAttentionAlone, PlainKernelsKeepDocumentsApart) {
+  for (const char* shape : {"2x200x4x1x64:documents=50", "2x150x2x1x200:documents=70", "1x129x2x2x8:documents=2"}) {
+    check_on_device(documents_case(shape), DType::f32, Variant::fused, Layout::packed, kGpu);
+    check_on_device(documents_case(shape), DType::bf16, Variant::fused, Layout::odd, kGpu);
+  }
+}
+
+// A row of one document is one whether or not it says so, to the bit: what is not masked is computed alike.
+TEST_P(GpuAttentionAlone, ADocumentAsLongAsItsRowIsTheRow) {
+  (void)setenv("TIGON_ATTENTION", "own", 1);
+  for (const char* sizes : {"2x1000x8x2x64", "1x300x4x4x128"}) {
+    std::vector<std::vector<std::byte>> bits[2];
+    for (const bool says : {false, true}) {
+      bench::OpCase c = bench::attention_table().make(sizes + std::string(":documents=1000"));
+      for (bench::Run* run : {&c.forward, &c.backward}) {
+        if (says) break;
+        *run = [call = *run](const Context& ctx, bench::Tensors t) {
+          t.set("starts", Tensor{});
+          call(ctx, t);
+        };
+      }
+      CaseData data(c, DType::bf16, DType::bf16, Layout::packed, kGpu);
+      DeviceArena arena(kGpu);
+      data.run({.device = kGpu, .memory = &arena}, Variant::fused);
+      bits[says] = data.result_bits();
+    }
+    EXPECT_TRUE(bits[0] == bits[1]) << sizes;
   }
 }
 

@@ -29,6 +29,26 @@ TEST_F(GpuTrain, LearnsAsTheCpuDoes) {
   }
 }
 
+// With several micro-batches too, whose documents are handed on from the step's to the one at hand.
+TEST_F(GpuTrain, DocumentsApartLearnAsOnTheCpu) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const int64_t accumulate : {1, 2}) {
+      TrainConfig train = gpu_run(precision);
+      train.documents_apart = true;
+      train.accumulate = accumulate;
+      Trainer gpu(gpu_model(), train);
+      gpu.initialize();
+      EXPECT_EQ(gpu.used_bytes(), gpu.plan().total_bytes());
+      train.device = {};
+      Trainer cpu(gpu_model(), train);
+      cpu.initialize();
+      const std::vector<double> on_gpu = losses(gpu, 0, 6), on_cpu = losses(cpu, 0, 6);
+      const double tolerance = std::string(precision) == "fp32" ? 1e-4 : 2e-2;
+      for (size_t i = 0; i < on_cpu.size(); ++i) EXPECT_NEAR(on_gpu[i], on_cpu[i], tolerance * on_cpu[i]) << i;
+    }
+  }
+}
+
 TEST_F(GpuTrain, PlannedIsUsed) {
   for (const char* precision : {"fp32", "bf16-sr", "fp16"}) {
     for (const char* recompute : {"none", "selective", "block"}) {

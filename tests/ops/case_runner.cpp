@@ -175,6 +175,7 @@ Tensor CaseData::allocate(const Slot& slot, const std::string& name, Layout layo
   const DType dtype = slot.role == Role::storage     ? dtype_
                       : slot.role == Role::statistic ? (dtype_ == DType::f64 ? DType::f64 : DType::f32)
                       : slot.role == Role::code      ? DType::u8
+                      : slot.role == Role::place     ? DType::i32
                                                      : DType::i64;
   const int64_t unit = size_of(dtype);
   Tensor t = Tensor::contiguous(nullptr, dtype, slot.sizes);

@@ -15,8 +15,8 @@ struct AttentionForward {
   double scale = 0.0;  // 0 means 1/sqrt(D)
   bool causal = true;
   // [batch, seq] i32, optional, with causal: the first key that each query sees, so that documents that stand one
-  // behind the other in a row do not see each other. From 0 to the query's own place, and never falling within a row.
-  // On a GPU not yet.
+  // behind the other in a row do not see each other. From 0 to the query's own place, and never falling within a row:
+  // on a GPU nobody looks whether that is so, and a kernel that is given others may not end.
   Tensor starts{};
 };
 void attention_forward(const Context& ctx, const AttentionForward& args);

@@ -1,6 +1,6 @@
 // attention: who runs it. Forward by cuDNN where it can. Backward by our own kernel on Hopper, elsewhere by cuDNN where
-// it can. Else our own kernels: on tensor cores where they fit, else plainly. TIGON_ATTENTION in the environment
-// decides instead: own, sm80 (own, but none that needs Hopper) or cudnn.
+// it can. Else, and where rows have several documents, our own kernels: on tensor cores where they fit, else plainly.
+// TIGON_ATTENTION in the environment decides instead: own, sm80 (own, but none that needs Hopper) or cudnn.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -51,22 +51,15 @@ bool done_by_cudnn(const Context& ctx, const char* where, const Args& args, cons
   return why_not.empty();
 }
 
-// Ours and cuDNN's see a row as one document.
-void refuse_documents(const char* where, const Tensor& starts) {
-  if (!starts) return;
-  throw Error(ErrorCode::unsupported, {.where = where,
-                                       .what = "attention within documents is not on a GPU yet",
-                                       .fix = "Leave 'starts' out, or compute on the CPU."});
-}
+const char* const kOneDocument = "here it takes each row for one document";
 
 }  // namespace
 
 void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
   constexpr const char* kWhere = "attention_forward";
-  refuse_documents(kWhere, args.starts);
   CudnnAnswer cudnn{.why_not = "not asked"};
   if (asks_cudnn(args.q)) {
-    cudnn = ask_cudnn(ctx, args);
+    cudnn = args.starts ? CudnnAnswer{.why_not = kOneDocument} : ask_cudnn(ctx, args);
     refuse_others(kWhere, cudnn.why_not);
   }
   const Buffer workspace = ctx.scratch("attention_workspace", cudnn.workspace);
@@ -78,24 +71,28 @@ void attention_forward(const Context& ctx, const ops::AttentionForward& args) {
 
 void attention_backward(const Context& ctx, const ops::AttentionBackward& args) {
   constexpr const char* kWhere = "attention_backward";
-  refuse_documents(kWhere, args.starts);
   const bool for_hopper = wanted() != Wanted::sm80;
   const int64_t hopper_bytes = for_hopper ? attention_backward_wgmma_bytes(ctx, args) : 0;
   // Measured: our kernel for Hopper is ahead of cuDNN's, also of those that may race.
   CudnnAnswer cudnn{.why_not = "our own is faster"};
   if (asks_cudnn(args.q) && (hopper_bytes == 0 || wanted() == Wanted::cudnn)) {
-    cudnn = ask_cudnn(ctx, args, wanted() == Wanted::cudnn);
+    cudnn = args.starts ? CudnnAnswer{.why_not = kOneDocument} : ask_cudnn(ctx, args, wanted() == Wanted::cudnn);
     refuse_others(kWhere, cudnn.why_not);
   }
   // The addresses decide who runs it, and scratch is booked before there are any: room for either.
-  const int64_t queries = args.q.sizes[0] * args.q.sizes[2] * attention_pitch(args.q.sizes[1]);
+  const int64_t keys = args.q.sizes[0] * attention_pitch(args.q.sizes[1]), queries = args.q.sizes[2] * keys;
   const int64_t statistics_bytes = round_up(2 * queries * static_cast<int64_t>(sizeof(float)), int64_t{256});
-  const Buffer scratch = ctx.scratch("attention_workspace", std::max(cudnn.workspace, statistics_bytes + hopper_bytes));
+  const int64_t ends_bytes = args.starts ? round_up(keys * static_cast<int64_t>(sizeof(int32_t)), int64_t{256}) : 0;
+  const int64_t own_bytes = statistics_bytes + ends_bytes + hopper_bytes;
+  const Buffer scratch = ctx.scratch("attention_workspace", std::max(cudnn.workspace, own_bytes));
   if (ctx.measuring() || args.k.elements() == 0) return;  // without query heads, dk and dv are still zeroed
   if (done_by_cudnn(ctx, kWhere, args, cudnn, scratch.data())) return;
   const DeviceGuard guard(ctx);
-  const AttentionStatistics statistics{scratch.as<float>(), scratch.as<float>() + queries};
-  auto* const dq_sums = scratch.as<unsigned char>() + statistics_bytes;
+  auto* const ends = scratch.as<unsigned char>() + statistics_bytes;
+  const AttentionStatistics statistics{.lse2 = scratch.as<float>(),
+                                       .delta = scratch.as<float>() + queries,
+                                       .ends = args.starts ? reinterpret_cast<int32_t*>(ends) : nullptr};
+  auto* const dq_sums = ends + ends_bytes;
   if (hopper_bytes > 0 && attention_backward_wgmma(ctx, args, statistics, dq_sums)) return;
   attention_statistics(ctx, args, statistics);
   if (attention_backward_mma(ctx, args, statistics)) return;

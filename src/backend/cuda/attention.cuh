@@ -32,6 +32,12 @@ struct AttentionSizes {
   int64_t batch, seq, heads, kv_heads, group, dim;
   float scale;
   bool causal;
+  const int32_t* starts;  // [batch, seq]: the first key that each query sees; null where every row is one document
+
+  // Of a query, or of the last one where there are fewer.
+  __device__ __forceinline__ int first_key(int64_t of_batch, int64_t query) const {
+    return starts == nullptr ? 0 : starts[of_batch * seq + min(query, seq - 1)];
+  }
 };
 template <class Args>
 AttentionSizes attention_sizes(const Args& args) {
@@ -44,7 +50,8 @@ AttentionSizes attention_sizes(const Args& args) {
           .group = q.sizes[2] / args.k.sizes[2],
           .dim = q.sizes[3],
           .scale = static_cast<float>(scale),
-          .causal = args.causal};
+          .causal = args.causal,
+          .starts = args.starts ? args.starts.template as<int32_t>() : nullptr};
 }
 
 // Whether the kernels on tensor cores take such a call, and the call of f(null pointer to the type, width) with the

@@ -12,8 +12,9 @@ namespace {
 template <class T>
 struct BackwardPass {
   Heads<const T> row, row_other, column, column_other;
-  const float* lse;    // [batch, heads, seq]
-  const float* delta;  // [batch, heads, pitch]
+  const float* lse;     // [batch, heads, seq]
+  const float* delta;   // [batch, heads, pitch]
+  const int32_t* ends;  // [batch, pitch], or null
   int64_t pitch;
 };
 
@@ -26,8 +27,10 @@ __global__ void __launch_bounds__(kPlainThreads)
   __shared__ PlainTile a, b;
   const AttentionWork work = grid.work();
   const int64_t row = work.row_block * kPlainTile, panel = work.panel * kPlainTile;
-  const int64_t begin = n.causal && kRowsAreKeys ? row : 0;
-  const int64_t end = n.causal && !kRowsAreKeys ? min(n.seq, row + kPlainTile) : n.seq;
+  int64_t begin = n.causal && kRowsAreKeys ? row : 0;
+  int64_t end = n.causal && !kRowsAreKeys ? min(n.seq, row + kPlainTile) : n.seq;
+  if (n.starts != nullptr && kRowsAreKeys) end = pass.ends[work.batch * pass.pitch + min(n.seq, row + kPlainTile) - 1];
+  if (!kRowsAreKeys) begin = n.first_key(work.batch, row) / kPlainTile * kPlainTile;
   const T* rows = pass.row.head(work.batch, work.head);
   const T* other_rows = pass.row_other.head(work.batch, work.head);
 
@@ -50,7 +53,8 @@ __global__ void __launch_bounds__(kPlainThreads)
         for (int j = 0; j < 4; ++j) {
           const int64_t r = row + plain_ty() + 16 * i, c = column + plain_tx() + 16 * j;
           const int64_t query = kRowsAreKeys ? c : r, key = kRowsAreKeys ? r : c;
-          const bool visible = query < n.seq && key < n.seq && (!n.causal || key <= query);
+          const bool visible =
+              query < n.seq && key < n.seq && (!n.causal || key <= query) && key >= n.first_key(work.batch, query);
           p[i][j] = visible ? expf(p[i][j] * n.scale - lse[query]) : 0.0f;
           ds[i][j] = visible ? p[i][j] * (ds[i][j] - delta[query]) : 0.0f;
         }
@@ -104,6 +108,7 @@ void attention_backward_plain(const Context& ctx, const ops::AttentionBackward& 
                                  .column_other = dout,
                                  .lse = lse,
                                  .delta = statistics.delta,
+                                 .ends = statistics.ends,
                                  .pitch = pitch};
       attention_backward_kernel<T, true>
           <<<count, kPlainThreads, 0, stream_of(ctx)>>>(pass, heads_of<T>(args.dk), heads_of<T>(args.dv), n, grid);
@@ -117,6 +122,7 @@ void attention_backward_plain(const Context& ctx, const ops::AttentionBackward& 
                                  .column_other = v,
                                  .lse = lse,
                                  .delta = statistics.delta,
+                                 .ends = statistics.ends,
                                  .pitch = pitch};
       attention_backward_kernel<T, false>
           <<<count, kPlainThreads, 0, stream_of(ctx)>>>(pass, heads_of<T>(args.dq), Heads<T>{}, n, grid);

@@ -20,8 +20,9 @@ template <class T>
 struct BackwardTensors {
   Heads<const T> row, row_other, column, column_other;
   Heads<T> out, other;
-  const float* lse2;   // [batch, heads, pitch]
-  const float* delta;  // [batch, heads, pitch]
+  const float* lse2;    // [batch, heads, pitch]
+  const float* delta;   // [batch, heads, pitch]
+  const int32_t* ends;  // [batch, pitch], or null
   int64_t pitch;
 };
 
@@ -37,9 +38,41 @@ struct BackwardShape {
   static constexpr int kShared = 2 * MmaTile<D>::bytes(kRows) + 2 * kStage;
 };
 
+// How far documents let the rows of a lane see: keys the queries before it, queries the keys from it on. Only kernels
+// for rows of several documents have a use for them.
+template <bool kRowsAreKeys, bool kDocuments, int kTiles>
+struct Limits {
+  int of[kDocuments ? kTiles : 1][2];
+
+  template <class T>
+  static __device__ __forceinline__ int limit(const BackwardTensors<T>& t, const AttentionSizes& n, int64_t batch,
+                                              int row) {
+    if constexpr (kRowsAreKeys) return t.ends[batch * t.pitch + row];
+    return n.first_key(batch, row);
+  }
+  template <class T>
+  __device__ __forceinline__ void load(const BackwardTensors<T>& t, const AttentionSizes& n, int64_t batch, int row) {
+    if constexpr (kDocuments) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          of[m][half] = limit(t, n, batch, row + 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half);
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ bool hides(int m, int half, int column) const {
+    if constexpr (!kDocuments) return false;
+    const int limit = of[kDocuments ? m : 0][half];
+    return kRowsAreKeys ? column >= limit : column < limit;
+  }
+};
+
 // Scores that no query sees become one whose exponential is 0.
-template <bool kRowsAreKeys, int kTiles, int N8>
-__device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionSizes& n, int row, int column) {
+template <bool kRowsAreKeys, bool kDocuments, int kTiles, int N8>
+__device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionSizes& n,
+                                     const Limits<kRowsAreKeys, kDocuments, kTiles>& limits, int row, int column) {
   const int seq = static_cast<int>(n.seq), lane = static_cast<int>(threadIdx.x) % 32;
   const float nothing = n.scale < 0 ? INFINITY : -INFINITY;
 #pragma unroll
@@ -49,7 +82,8 @@ __device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionS
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int r = row + 16 * m + lane / 4 + e / 2 * 8, c = column + j * 8 + lane % 4 * 2 + e % 2;
-        if (c >= seq || (n.causal && (kRowsAreKeys ? c < r : c > r))) s[m][j][e] = nothing;
+        const bool hidden = c >= seq || (n.causal && (kRowsAreKeys ? c < r : c > r));
+        if (hidden || limits.hides(m, e / 2, c)) s[m][j][e] = nothing;
       }
     }
   }
@@ -106,7 +140,7 @@ __device__ __forceinline__ void score_gradients(float (&p)[kTiles][N8][4], float
   }
 }
 
-template <class T, int D, bool kRowsAreKeys>
+template <class T, int D, bool kRowsAreKeys, bool kDocuments>
 __global__ void __launch_bounds__(kThreads)
     attention_backward_mma_kernel(const __grid_constant__ BackwardTensors<T> t, AttentionSizes n, AttentionGrid grid) {
   using Shape = BackwardShape<D, kRowsAreKeys>;
@@ -120,8 +154,10 @@ __global__ void __launch_bounds__(kThreads)
   const AttentionWork work = grid.work();
   const auto dim = static_cast<int>(n.dim), seq = static_cast<int>(n.seq);
   const auto first_row = static_cast<int>(work.row_block * M);
-  const int begin = n.causal && kRowsAreKeys ? first_row / N * N : 0;
-  const int end = n.causal && !kRowsAreKeys ? min(seq, first_row + M) : seq;
+  int begin = n.causal && kRowsAreKeys ? first_row / N * N : 0;
+  int end = n.causal && !kRowsAreKeys ? min(seq, first_row + M) : seq;
+  if constexpr (kDocuments && kRowsAreKeys) end = t.ends[work.batch * t.pitch + min(seq, first_row + M) - 1];
+  if constexpr (kDocuments && !kRowsAreKeys) begin = n.first_key(work.batch, first_row) / N * N;
   const int steps_per_head = (end - begin + N - 1) / N;
   const int steps = steps_per_head * (kRowsAreKeys ? static_cast<int>(n.group) : 1);
 
@@ -160,6 +196,12 @@ __global__ void __launch_bounds__(kThreads)
   float other[kTiles][D / 8][4] = {};  // where rows are keys
   uint32_t left[Shape::kHeld ? D / 16 : 1][kTiles][4], other_left[Shape::kHeld ? D / 16 : 1][kTiles][4];
   bool load = true;
+  using Seen = Limits<kRowsAreKeys, kDocuments, kTiles>;
+  Seen limits;
+  limits.load(t, n, work.batch, row);
+  // Of this warp's first and last row.
+  const int first_limit = kDocuments ? Seen::limit(t, n, work.batch, row) : 0;
+  const int last_limit = kDocuments ? Seen::limit(t, n, work.batch, row + 16 * kTiles - 1) : 0;
 
   for (int step = 0; step < steps; ++step) {
     wait_for_copies();
@@ -168,6 +210,7 @@ __global__ void __launch_bounds__(kThreads)
     const int column = begin + step % steps_per_head * N;
     // No query of these rows and columns sees a key.
     if (n.causal && (kRowsAreKeys ? column + N - 1 < row : column > row + 16 * kTiles - 1)) continue;
+    if (kDocuments && (kRowsAreKeys ? column >= last_limit : column + N <= first_limit)) continue;
     const MmaTile<D> columns{shared + stage(step)}, other_columns{shared + stage(step) + kColumnBytes};
     const float* column_lse2 = reinterpret_cast<const float*>(memory + stage(step) + 2 * kColumnBytes);
 
@@ -176,8 +219,10 @@ __global__ void __launch_bounds__(kThreads)
     products<T>(ds, other_rows, other_columns, other_left, load, warp_row);
     load = false;
     // In a branch of its own, since most steps have nothing to mask.
-    if (column + N > seq || (n.causal && (kRowsAreKeys ? column < row + 16 * kTiles - 1 : column + N - 1 > row))) {
-      mask<kRowsAreKeys>(p, n, row, column);
+    const bool hides = kDocuments && (kRowsAreKeys ? column + N > first_limit : column < last_limit);
+    if (column + N > seq || (n.causal && (kRowsAreKeys ? column < row + 16 * kTiles - 1 : column + N - 1 > row)) ||
+        hides) {
+      mask(p, n, limits, row, column);
     }
     score_gradients<kRowsAreKeys>(p, ds, of_rows, column_lse2, column_lse2 + N, n.scale * kLog2E);
     if constexpr (kRowsAreKeys) add_products<T>(other, p, other_columns);
@@ -196,7 +241,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, int D, bool kRowsAreKeys>
+template <class T, int D, bool kRowsAreKeys, bool kDocuments>
 void launch_pass(const Context& ctx, const AttentionSizes& n, const BackwardTensors<T>& tensors) {
   using Shape = BackwardShape<D, kRowsAreKeys>;
   const AttentionGrid all{.batches = n.batch,
@@ -204,7 +249,7 @@ void launch_pass(const Context& ctx, const AttentionSizes& n, const BackwardTens
                           .row_blocks = divide_up(n.seq, Shape::kRows),
                           .panels = 1,
                           .last_first = !kRowsAreKeys};
-  const auto kernel = attention_backward_mma_kernel<T, D, kRowsAreKeys>;
+  const auto kernel = attention_backward_mma_kernel<T, D, kRowsAreKeys, kDocuments>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kShared),
         "attention_backward");
   launch_blocks(all, [&](const AttentionGrid& grid, unsigned count) {
@@ -213,32 +258,34 @@ void launch_pass(const Context& ctx, const AttentionSizes& n, const BackwardTens
   check_launch("attention_backward");
 }
 
-template <class T, int D>
+template <class T, int D, bool kDocuments>
 void launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& statistics) {
   const AttentionSizes n = attention_sizes(args);
   const Heads<const T> q = heads_of<const T>(args.q), k = heads_of<const T>(args.k), v = heads_of<const T>(args.v),
                        dout = heads_of<const T>(args.dout);
   const int64_t pitch = attention_pitch(n.seq);
-  launch_pass<T, D, true>(ctx, n,
-                          {.row = k,
-                           .row_other = v,
-                           .column = q,
-                           .column_other = dout,
-                           .out = heads_of<T>(args.dk),
-                           .other = heads_of<T>(args.dv),
-                           .lse2 = statistics.lse2,
-                           .delta = statistics.delta,
-                           .pitch = pitch});
-  launch_pass<T, D, false>(ctx, n,
-                           {.row = q,
-                            .row_other = dout,
-                            .column = k,
-                            .column_other = v,
-                            .out = heads_of<T>(args.dq),
-                            .other = {},
-                            .lse2 = statistics.lse2,
-                            .delta = statistics.delta,
-                            .pitch = pitch});
+  launch_pass<T, D, true, kDocuments>(ctx, n,
+                                      {.row = k,
+                                       .row_other = v,
+                                       .column = q,
+                                       .column_other = dout,
+                                       .out = heads_of<T>(args.dk),
+                                       .other = heads_of<T>(args.dv),
+                                       .lse2 = statistics.lse2,
+                                       .delta = statistics.delta,
+                                       .ends = statistics.ends,
+                                       .pitch = pitch});
+  launch_pass<T, D, false, kDocuments>(ctx, n,
+                                       {.row = q,
+                                        .row_other = dout,
+                                        .column = k,
+                                        .column_other = v,
+                                        .out = heads_of<T>(args.dq),
+                                        .other = {},
+                                        .lse2 = statistics.lse2,
+                                        .delta = statistics.delta,
+                                        .ends = statistics.ends,
+                                        .pitch = pitch});
 }
 
 }  // namespace
@@ -248,7 +295,8 @@ bool attention_backward_mma(const Context& ctx, const ops::AttentionBackward& ar
   if (!mma_fits(args)) return false;
   if (!rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) return false;
   with_mma_width(args.q, [&](auto* type, auto width) {
-    launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args, statistics);
+    using T = std::remove_pointer_t<decltype(type)>;
+    args.starts ? launch<T, width, true>(ctx, args, statistics) : launch<T, width, false>(ctx, args, statistics);
   });
   return true;
 }

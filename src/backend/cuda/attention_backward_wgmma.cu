@@ -12,6 +12,7 @@
 // warpgroups own 64 keys each: while one computes exponentials, the other's products run.
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_own.hpp"
+#include "backend/cuda/attention_walk.hpp"
 #include "backend/cuda/buffers.cuh"
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/row_launch.cuh"
@@ -84,36 +85,8 @@ struct BackwardJob {
   CUtensorMap lse2{}, delta{}, dq_sums{};
   Heads<T> dq{}, dk{}, dv{};
   DqSums sums{};
-};
-
-// The keys of one piece of work, and the queries it walks over: tiles from the last to the first, each in all the heads
-// that share the keys. So pieces which begin together follow each other, however many tiles they see.
-template <int kQueries>
-struct Walk {
-  int piece, pieces, first_key, tiles, first_tile, steps;
-
-  __device__ __forceinline__ Walk(const AttentionWork& work, const AttentionSizes& n) {
-    piece = static_cast<int>(work.row_block);
-    pieces = static_cast<int>((n.seq + kKeys - 1) / kKeys);
-    first_key = piece * kKeys;
-    tiles = static_cast<int>((n.seq + kQueries - 1) / kQueries);
-    first_tile = n.causal ? first_key / kQueries : 0;
-    steps = (tiles - first_tile) * static_cast<int>(n.group);
-  }
-  // How many pieces have something to say of a tile's dq: the first ones.
-  __device__ __forceinline__ int said_by(int tile, const AttentionSizes& n) const {
-    return n.causal ? ((tile + 1) * kQueries + kKeys - 1) / kKeys : pieces;
-  }
-  __device__ __forceinline__ bool is_last(int tile, const AttentionSizes& n) const {
-    return piece == said_by(tile, n) - 1;
-  }
-  // Calls f(head, tile) in this order.
-  template <class F>
-  __device__ __forceinline__ void for_steps(const AttentionWork& work, const AttentionSizes& n, const F& f) const {
-    for (int tile = tiles - 1; tile >= first_tile; --tile) {
-      for (int64_t head = work.head * n.group; head < (work.head + 1) * n.group; ++head) f(head, tile);
-    }
-  }
+  const int32_t* ends = nullptr;  // [batch, pitch], or null
+  int64_t pitch = 0;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -124,20 +97,21 @@ __device__ __forceinline__ void wait_for_turn(const unsigned* turn, unsigned min
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(turn) : "memory");
   } while (now != mine);
 }
-__device__ __forceinline__ void end_turn(unsigned* turn) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(turn) : "memory");
+__device__ __forceinline__ void end_turn(unsigned* turn, unsigned taken) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(turn), "r"(taken) : "memory");
 }
 // Orders this thread's accesses to memory with what it asks of TMA, both ways (the generic and the async proxy).
 __device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 // What all roles of a thread block know: the call, and where things lie in shared memory. `use` counts steps.
-template <class T, int D>
+template <class T, int D, bool kDocuments>
 struct Block {
   using Shape = BackwardShape<D>;
   using KeyTile = typename Shape::KeyTile;
   using QueryTile = typename Shape::QueryTile;
   using ScoreTile = typename Shape::ScoreTile;
   static constexpr int kQueries = Shape::kQueries;
+  using Walk = AttentionWalk<kKeys, kQueries, kDocuments>;
 
   const BackwardJob<T>& job;
   const AttentionSizes& n;
@@ -164,6 +138,20 @@ struct Block {
     return memory + Shape::kDqAt + use % kSenders * Shape::kDqBytes;
   }
 
+  // Of keys, one more than the last query that sees each.
+  __device__ __forceinline__ const int32_t* ends(int64_t batch) const { return job.ends + batch * job.pitch; }
+  __device__ __forceinline__ Walk walk(const AttentionWork& work) const {
+    if constexpr (!kDocuments) return Walk(work.row_block, n.seq, n.causal, nullptr, nullptr);
+    return Walk(work.row_block, n.seq, n.causal, n.starts + work.batch * n.seq, ends(work.batch));
+  }
+  // Calls f(head, tile) in the order of a walk, each tile in all the heads that share the keys.
+  template <class F>
+  __device__ __forceinline__ void for_steps(const AttentionWork& work, const Walk& walk, const F& f) const {
+    for (int tile = walk.last_tile; tile >= walk.first_tile; --tile) {
+      for (int64_t head = work.head * n.group; head < (work.head + 1) * n.group; ++head) f(head, tile);
+    }
+  }
+
   // Pieces are taken in order: whoever waits for an earlier one waits for a thread block that runs.
   template <class F>
   __device__ __forceinline__ void for_pieces(bool by_warp, const F& f) const {
@@ -182,9 +170,10 @@ struct Block {
 };
 
 // The thread that takes pieces and prefetches their keys and queries.
-template <class T, int D>
-__device__ __forceinline__ void fetch_pieces(const Block<T, D>& block) {
-  constexpr int N = Block<T, D>::kQueries;
+template <class T, int D, bool kDocuments>
+__device__ __forceinline__ void fetch_pieces(const Block<T, D, kDocuments>& block) {
+  using Shape = BackwardShape<D>;
+  constexpr int N = Shape::kQueries;
   const auto& [job, n, grid, pieces, memory, shared, signals] = block;
   wait_for_previous();  // all others act on what this thread has fetched
   for (int use = 0, piece_use = 0;; ++piece_use) {
@@ -194,17 +183,17 @@ __device__ __forceinline__ void fetch_pieces(const Block<T, D>& block) {
     signals.taken.filled(piece_use);
     if (piece >= pieces) return;
     const AttentionWork work = grid.work(piece);
-    const Walk<N> walk(work, n);
+    const auto walk = block.walk(work);
     const auto batch = static_cast<int>(work.batch), head = static_cast<int>(work.head);
     uint64_t* keys_full = signals.keys.to_fill(piece_use);
-    expect_bytes(keys_full, 2 * Block<T, D>::KeyTile::kBytes);
+    expect_bytes(keys_full, 2 * Shape::KeyTile::kBytes);
     block.k_tile().fetch(job.k, walk.first_key, head, batch, keys_full);
     block.v_tile().fetch(job.v, walk.first_key, head, batch, keys_full);
-    walk.for_steps(work, n, [&](int64_t of, int tile) {
+    block.for_steps(work, walk, [&](int64_t of, int tile) {
       const int query = tile * N;
       const auto q_head = static_cast<int>(of), row = static_cast<int>(work.batch * n.heads + of);
       uint64_t* full = signals.stages.to_fill(use);
-      expect_bytes(full, 2 * Block<T, D>::QueryTile::kBytes + 2 * N * sizeof(float));
+      expect_bytes(full, 2 * Shape::QueryTile::kBytes + 2 * N * sizeof(float));
       block.q_tile(use).fetch(job.q, query, q_head, batch, full);
       block.dout_tile(use).fetch(job.dout, query, q_head, batch, full);
       copy_row_part(block.lse2(use), job.lse2, query, row, full);
@@ -216,25 +205,25 @@ __device__ __forceinline__ void fetch_pieces(const Block<T, D>& block) {
 
 // A thread that waits for a step's turn and sends its dq. What was sent takes its time to arrive, and the news of it
 // too: meanwhile the other one sends the next.
-template <class T, int D>
-__device__ __forceinline__ void send_dq(const Block<T, D>& block, int sender) {
+template <class T, int D, bool kDocuments>
+__device__ __forceinline__ void send_dq(const Block<T, D, kDocuments>& block, int sender) {
   using Shape = BackwardShape<D>;
   const auto& [job, n, grid, pieces, memory, shared, signals] = block;
   int use = 0;
   block.for_pieces(false, [&](const AttentionWork& work) {
-    const Walk<Shape::kQueries> walk(work, n);
+    const auto walk = block.walk(work);
     const int64_t head = work.batch * n.kv_heads + work.head;
     const int64_t place = head % job.sums.room, heads_before = head / job.sums.room;
-    walk.for_steps(work, n, [&](int64_t of, int tile) {
+    block.for_steps(work, walk, [&](int64_t of, int tile) {
       const int at = use++;
       if (at % kSenders != sender) return;
       const int64_t index = (place * n.group + (of - work.head * n.group)) * walk.tiles + tile;
       unsigned* turn = job.sums.turns + index;
       float* sums = job.sums.sums + index * (Shape::kDqBytes / 4);
-      wait_for_turn(turn, static_cast<unsigned>(heads_before * walk.said_by(tile, n) + walk.piece));
+      wait_for_turn(turn, walk.turn(tile, heads_before));
       fence_copies();
-      if (walk.is_last(tile, n)) {
-        if (walk.piece > 0) {
+      if (walk.is_last(tile)) {
+        if (!walk.is_first(tile)) {
           expect_bytes(signals.sums_here + sender, Shape::kDqBytes);
           copy_row_part(block.dq(at), job.dq_sums, 0, static_cast<int>(index) * Shape::kDqRows,
                         signals.sums_here + sender);
@@ -243,7 +232,7 @@ __device__ __forceinline__ void send_dq(const Block<T, D>& block, int sender) {
         signals.dqs.release(at);
       } else {
         signals.dqs.wait_full(at);
-        if (walk.piece > 0) {
+        if (!walk.is_first(tile)) {
           send_bulk_to_add(sums, block.dq(at), Shape::kDqBytes);
         } else {
           send_bulk(sums, block.dq(at), Shape::kDqBytes);
@@ -253,7 +242,7 @@ __device__ __forceinline__ void send_dq(const Block<T, D>& block, int sender) {
         wait_sent();
         fence_copies();
       }
-      end_turn(turn);
+      end_turn(turn, walk.turns_taken(tile));
     });
   });
 }
@@ -271,16 +260,20 @@ __device__ __forceinline__ void exponentials(float (&p)[N8][4], const float (&sc
   }
 }
 
-// p becomes 0 where a query does not see a key. Queries beyond the last have an infinite lse2.
-template <int N8>
-__device__ __forceinline__ void mask(float (&p)[N8][4], const AttentionSizes& n, int first_key, int first_query) {
+// p becomes 0 where a query does not see a key. Queries beyond the last have an infinite lse2. `ends` are those of the
+// row's keys, where it has several documents.
+template <bool kDocuments, int N8>
+__device__ __forceinline__ void mask(float (&p)[N8][4], const AttentionSizes& n, const int32_t* ends, int first_key,
+                                     int first_query) {
   const int seq = static_cast<int>(n.seq), lane = static_cast<int>(threadIdx.x) % 32;
+  int end[2] = {};
+  if constexpr (kDocuments) end[0] = ends[first_key + lane / 4], end[1] = ends[first_key + lane / 4 + 8];
 #pragma unroll
   for (int j = 0; j < N8; ++j) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int r = first_key + lane / 4 + e / 2 * 8, c = first_query + j * 8 + lane % 4 * 2 + e % 2;
-      if (r >= seq || (n.causal && c < r)) p[j][e] = 0.0f;
+      if (r >= seq || (n.causal && c < r) || (kDocuments && c >= end[e / 2])) p[j][e] = 0.0f;
     }
   }
 }
@@ -319,8 +312,8 @@ __device__ __forceinline__ void add_dq(float (&dq)[8][4], const float4* from) {
 }
 
 // A warpgroup, which owns 64 keys of each piece.
-template <class T, int D>
-__device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
+template <class T, int D, bool kDocuments>
+__device__ __forceinline__ void own_keys(const Block<T, D, kDocuments>& block, int group) {
   using Shape = BackwardShape<D>;
   constexpr int N = Shape::kQueries;
   // Of dq, the second warpgroup has the later queries of a tile, or, where a tile has but 64, the later columns.
@@ -335,7 +328,7 @@ __device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
   int use = 0, key_use = 0;
   uint32_t sums_phase = 0;  // a bit for each sender
   block.for_pieces(true, [&](const AttentionWork& work) {
-    const Walk<N> walk(work, n);
+    const auto walk = block.walk(work);
     const int first = walk.first_key + group_key, row = walk.first_key + warp_key;
     float dk[D / 8][4] = {};
     float dv[D / 8][4] = {};
@@ -343,7 +336,7 @@ __device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
     uint32_t p_left[N / 16][4], ds_left[N / 16][4];
 
     const auto last_head = static_cast<int>(n.group) - 1;
-    int tile = walk.tiles - 1, head = 0;  // of this step, heads counted from the first that shares the keys
+    int tile = walk.last_tile, head = 0;  // of this step, heads counted from the first that shares the keys
     int dq_tile = 0, dq_head = 0;         // of the step before
 
     // The scores of a step, not waited for.
@@ -360,8 +353,8 @@ __device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
     const auto end_dq = [&](int at) {
       scores.release_by_warp(at);
       auto* half = reinterpret_cast<float4*>(block.dq(at) + group * Shape::kHalfBytes) + threadIdx.x % 128;
-      if (walk.is_last(dq_tile, n)) {  // what the others have left is added here instead, and written as dq
-        if (walk.piece == 0) {
+      if (walk.is_last(dq_tile)) {  // what the others have left is added here instead, and written as dq
+        if (walk.is_first(dq_tile)) {
           dqs.to_fill(at);  // nothing is left there; but not two uses ahead of the sender
         } else {
           wait_barrier(sums_here + at % kSenders, sums_phase >> at % kSenders & 1);
@@ -387,7 +380,11 @@ __device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
       float p[N / 8][4];
       exponentials(p, score, block.lse2(use), n.scale * kLog2E);
       // In a branch of its own, since most steps have nothing to mask.
-      if (first + kGroupKeys > seq || (n.causal && query < first + kGroupKeys - 1)) mask(p, n, row, query);
+      const int32_t* const ends = kDocuments ? block.ends(work.batch) : nullptr;
+      if (first + kGroupKeys > seq || (n.causal && query < first + kGroupKeys - 1) ||
+          (kDocuments && query + N > ends[first])) {
+        mask<kDocuments>(p, n, ends, row, query);
+      }
       if constexpr (kDvFirst) {
 #pragma unroll
         for (int j = 0; j < N / 16; ++j) as_left<T>(p_left[j], p[2 * j], p[2 * j + 1]);
@@ -424,11 +421,12 @@ __device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
     wait_for_products<0>();
     constexpr std::true_type kYes;
     constexpr std::false_type kNo;
-    if (walk.steps == 1) {
+    const int steps = walk.walked() * static_cast<int>(n.group);
+    if (steps == 1) {
       go_on(kNo, kNo);
     } else {
       go_on(kNo, kYes);
-      for (int step = 1; step < walk.steps - 1; ++step) go_on(kYes, kYes);
+      for (int step = 1; step < steps - 1; ++step) go_on(kYes, kYes);
       go_on(kYes, kNo);
     }
     begin_dq(use - 1);
@@ -444,19 +442,19 @@ __device__ __forceinline__ void own_keys(const Block<T, D>& block, int group) {
 
 #endif
 
-template <class T, int D>
+template <class T, int D, bool kDocuments>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_backward_wgmma_kernel(const __grid_constant__ BackwardJob<T> job, AttentionSizes n, AttentionGrid grid,
                                     int64_t pieces) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
-  const Block<T, D> block{job,
-                          n,
-                          grid,
-                          pieces,
-                          memory,
-                          shared_address(memory),
-                          *reinterpret_cast<Signals*>(memory + BackwardShape<D>::kSignalsAt)};
+  const Block<T, D, kDocuments> block{job,
+                                      n,
+                                      grid,
+                                      pieces,
+                                      memory,
+                                      shared_address(memory),
+                                      *reinterpret_cast<Signals*>(memory + BackwardShape<D>::kSignalsAt)};
   if (threadIdx.x == 0) block.signals.init();
   __syncthreads();
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0) - 1;
@@ -500,15 +498,19 @@ struct DqScratch {
 };
 
 // False where TMA cannot read the tensors as they lie.
-template <class T, int D>
+template <class T, int D, bool kDocuments>
 bool launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& statistics,
             unsigned char* scratch) {
   using Shape = BackwardShape<D>;
   const AttentionSizes n = attention_sizes(args);
   const int multiprocessors = device_numbers(ctx.device).multiprocessors;
   const DqScratch<D> dq(n, multiprocessors);
-  BackwardJob<T> job{
-      .dq = heads_of<T>(args.dq), .dk = heads_of<T>(args.dk), .dv = heads_of<T>(args.dv), .sums = dq.sums(scratch)};
+  BackwardJob<T> job{.dq = heads_of<T>(args.dq),
+                     .dk = heads_of<T>(args.dk),
+                     .dv = heads_of<T>(args.dv),
+                     .sums = dq.sums(scratch),
+                     .ends = statistics.ends,
+                     .pitch = attention_pitch(n.seq)};
   const auto map_statistics = [&](const float* data, CUtensorMap& map) {
     return map_row_parts(data, n.batch * n.heads, attention_pitch(n.seq), Shape::kQueries, map);
   };
@@ -520,7 +522,7 @@ bool launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
     return false;
   }
   const int64_t pieces = dq.grid.blocks();
-  const auto kernel = attention_backward_wgmma_kernel<T, D>;
+  const auto kernel = attention_backward_wgmma_kernel<T, D, kDocuments>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes), "attention_backward");
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(pieces, multiprocessors));
   check(cudaMemsetAsync(scratch, 0, static_cast<size_t>(dq.counter_bytes()), stream_of(ctx)), "attention_backward");
@@ -549,9 +551,13 @@ bool attention_backward_wgmma(const Context& ctx, const ops::AttentionBackward& 
   if (!layout_fits(ctx, args) || !rows_aligned(args.q, args.k, args.v, args.dout, args.dq, args.dk, args.dv)) {
     return false;
   }
-  const auto with_type = [&]<class T>(T*) {
-    return args.q.sizes[3] <= 64 ? launch<T, 64>(ctx, args, statistics, scratch)
-                                 : launch<T, 128>(ctx, args, statistics, scratch);
+  const auto with_width = [&]<class T, int D>(T*, std::integral_constant<int, D>) {
+    return args.starts ? launch<T, D, true>(ctx, args, statistics, scratch)
+                       : launch<T, D, false>(ctx, args, statistics, scratch);
+  };
+  const auto with_type = [&]<class T>(T* type) {
+    return args.q.sizes[3] <= 64 ? with_width(type, std::integral_constant<int, 64>())
+                                 : with_width(type, std::integral_constant<int, 128>());
   };
   return args.q.dtype == DType::bf16 ? with_type(static_cast<bf16*>(nullptr)) : with_type(static_cast<f16*>(nullptr));
 }

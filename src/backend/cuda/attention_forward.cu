@@ -31,7 +31,10 @@ __global__ void __launch_bounds__(kPlainThreads)
 #pragma unroll
   for (int i = 0; i < 4; ++i) largest[i] = -INFINITY;
   const int64_t end = n.causal ? min(n.seq, row + kPlainTile) : n.seq;
-  for (int64_t key = 0; key < end; key += kPlainTile) {
+  int first[4];  // keys that queries of this thread see
+#pragma unroll
+  for (int i = 0; i < 4; ++i) first[i] = n.first_key(work.batch, row + plain_ty() + 16 * i);
+  for (int64_t key = n.first_key(work.batch, row) / kPlainTile * kPlainTile; key < end; key += kPlainTile) {
     float p[4][4];
     row_products(p, a, b, queries, q.row_stride, row, keys, k.row_stride, key, n.seq, n.dim);
 #pragma unroll
@@ -40,7 +43,8 @@ __global__ void __launch_bounds__(kPlainThreads)
       float top = largest[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        p[i][j] = key + plain_tx() + 16 * j < visible ? p[i][j] * n.scale : -INFINITY;
+        const int64_t at = key + plain_tx() + 16 * j;
+        p[i][j] = at >= first[i] && at < visible ? p[i][j] * n.scale : -INFINITY;
         top = fmaxf(top, p[i][j]);
       }
       top = across_row(top, Max());

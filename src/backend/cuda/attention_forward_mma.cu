@@ -69,9 +69,28 @@ __device__ __forceinline__ void online_softmax(float (&s)[N][4], float (&out)[D8
   }
 }
 
+// The first keys that the queries of a lane see. Only kernels for rows of several documents have a use for them.
+template <bool kDocuments>
+struct FirstKeys {
+  int of[kDocuments ? kTiles : 1][2];
+
+  __device__ __forceinline__ void load(const AttentionSizes& n, int64_t batch, int query) {
+    if constexpr (kDocuments) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          of[m][half] = n.first_key(batch, query + 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half);
+        }
+      }
+    }
+  }
+};
+
 // Scores of keys that a query does not see, `key` being the first of them, become -inf.
-template <int N8>
-__device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionSizes& n, int query, int key) {
+template <bool kDocuments, int N8>
+__device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionSizes& n,
+                                     const FirstKeys<kDocuments>& first, int query, int key) {
   const int seq = static_cast<int>(n.seq), lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
@@ -84,6 +103,10 @@ __device__ __forceinline__ void mask(float (&s)[kTiles][N8][4], const AttentionS
         const int column = j * 8 + lane % 4 * 2;
         if (column >= visible) s[m][j][2 * half] = -INFINITY;
         if (column + 1 >= visible) s[m][j][2 * half + 1] = -INFINITY;
+        if constexpr (kDocuments) {
+          if (key + column < first.of[m][half]) s[m][j][2 * half] = -INFINITY;
+          if (key + column + 1 < first.of[m][half]) s[m][j][2 * half + 1] = -INFINITY;
+        }
       }
     }
   }
@@ -111,7 +134,7 @@ __device__ __forceinline__ void write_queries(const ForwardTensors<T>& t, const 
                    inverse[0], inverse[1]);
 }
 
-template <class T, int D>
+template <class T, int D, bool kDocuments>
 __global__ void __launch_bounds__(kThreads)
     attention_forward_mma_kernel(const __grid_constant__ ForwardTensors<T> t, AttentionSizes n, AttentionGrid grid) {
   constexpr int N = kKeys<D>;
@@ -132,6 +155,7 @@ __global__ void __launch_bounds__(kThreads)
   const T* keys = t.k.head(work.batch, kv_head);
   const T* values = t.v.head(work.batch, kv_head);
   const int end = n.causal ? min(seq, first_query + kQueries) : seq;
+  const int begin = kDocuments ? n.first_key(work.batch, first_query) / N : 0;  // the first step
   const int steps = (end + N - 1) / N;
   const auto fetch = [&](int step) {
     k_tile(step).template fetch<N, kThreads>(keys, t.k.row_stride, step * N, seq, dim);
@@ -139,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
     commit_copies();
   };
   q_tile.template fetch<kQueries, kThreads>(t.q.head(work.batch, work.head), t.q.row_stride, first_query, seq, dim);
-  fetch(0);
+  fetch(begin);
 
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16 * kTiles;
   const int query = first_query + warp_row;  // the first of this warp
@@ -147,19 +171,26 @@ __global__ void __launch_bounds__(kThreads)
   Running running[kTiles];
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) running[m] = {.largest = {-INFINITY, -INFINITY}, .sum = {0.0f, 0.0f}};
+  FirstKeys<kDocuments> first;
+  first.load(n, work.batch, query);
+  const int warp_first = kDocuments ? n.first_key(work.batch, query) : 0;
+  const int warp_last_first = kDocuments ? n.first_key(work.batch, query + 16 * kTiles - 1) : 0;
+  bool load = true;
 
   constexpr bool kHeld = D <= 64;  // queries stay in registers where there is room
   uint32_t left[kHeld ? D / 16 : 1][kTiles][4];
-  for (int step = 0; step < steps; ++step) {
+  for (int step = begin; step < steps; ++step) {
     wait_for_copies();
     __syncthreads();  // what this step reads is there, and what it fetches over is no longer read
     if (step + 1 < steps) fetch(step + 1);
     const int key = step * N;
     if (n.causal && key > query + 16 * kTiles - 1) continue;  // behind all queries of this warp
+    if (kDocuments && key + N <= warp_first) continue;        // before their documents
 
     float s[kTiles][N / 8][4];
-    products<T>(s, q_tile, k_tile(step), left, step == 0, warp_row);
-    if (key + N > seq || (n.causal && key + N > query + 1)) mask(s, n, query, key);
+    products<T>(s, q_tile, k_tile(step), left, kDocuments ? load : step == 0, warp_row);
+    load = false;
+    if (key + N > seq || (n.causal && key + N > query + 1) || key < warp_last_first) mask(s, n, first, query, key);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) online_softmax(s[m], out[m], running[m], n.scale * kLog2E);
     add_products<T>(out, s, v_tile(step));
@@ -168,7 +199,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int m = 0; m < kTiles; ++m) write_queries<T, D>(t, n, work, query + 16 * m, out[m], running[m]);
 }
 
-template <class T, int D>
+template <class T, int D, bool kDocuments>
 void launch(const Context& ctx, const ops::AttentionForward& args) {
   const AttentionSizes n = attention_sizes(args);
   const ForwardTensors<T> tensors{.q = heads_of<const T>(args.q),
@@ -178,7 +209,7 @@ void launch(const Context& ctx, const ops::AttentionForward& args) {
                                   .lse = args.lse ? args.lse.as<float>() : nullptr};
   const AttentionGrid all{
       .batches = n.batch, .heads = n.heads, .row_blocks = divide_up(n.seq, kQueries), .panels = 1, .last_first = true};
-  const auto kernel = attention_forward_mma_kernel<T, D>;
+  const auto kernel = attention_forward_mma_kernel<T, D, kDocuments>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kForwardShared<D>),
         "attention_forward");
   launch_blocks(all, [&](const AttentionGrid& grid, unsigned count) {
@@ -192,8 +223,10 @@ void launch(const Context& ctx, const ops::AttentionForward& args) {
 bool attention_forward_mma(const Context& ctx, const ops::AttentionForward& args) {
   // The running maximum is one of raw scores, so the scale must not turn them around.
   if (!mma_fits(args) || !(args.scale >= 0) || !rows_aligned(args.q, args.k, args.v, args.o)) return false;
-  with_mma_width(args.q,
-                 [&](auto* type, auto width) { launch<std::remove_pointer_t<decltype(type)>, width>(ctx, args); });
+  with_mma_width(args.q, [&](auto* type, auto width) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    args.starts ? launch<T, width, true>(ctx, args) : launch<T, width, false>(ctx, args);
+  });
   return true;
 }
 

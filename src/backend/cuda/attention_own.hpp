@@ -10,6 +10,9 @@ namespace tigon::cuda {
 struct AttentionStatistics {
   float* lse2;   // lse / ln 2, so that probabilities are powers of 2; infinite beyond the last query
   float* delta;  // Σ_d dout·o; 0 beyond the last query
+  // [batch, pitch]: of each key, one more than the last query that sees it, which is where its document ends; seq
+  // beyond the last key. Null where every row is one document.
+  int32_t* ends;
 };
 inline constexpr int64_t kAttentionPitch = 128;
 constexpr int64_t attention_pitch(int64_t seq) {

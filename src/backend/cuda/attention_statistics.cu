@@ -1,4 +1,5 @@
-// lse2 = lse / ln 2 and delta = Σ_d dout·o, which all our kernels for attention's gradient begin with.
+// lse2 = lse / ln 2 and delta = Σ_d dout·o, which all our kernels for attention's gradient begin with; and where the
+// documents of a row end.
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/attention_own.hpp"
 #include "backend/cuda/group.cuh"
@@ -63,6 +64,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A document ends before the first query that begins a later one: starts only rise.
+__global__ void __launch_bounds__(kThreads) attention_ends_kernel(AttentionSizes n, int32_t* ends, int64_t pitch) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n.batch * pitch; i += step) {
+    const int64_t batch = i / pitch, key = i % pitch;
+    int64_t inside = min(key, n.seq), beyond = n.seq;
+    while (inside < beyond) {
+      const int64_t query = inside + (beyond - inside) / 2;
+      n.starts[batch * n.seq + query] <= key ? inside = query + 1 : beyond = query;
+    }
+    ends[i] = static_cast<int32_t>(beyond);
+  }
+}
+
 template <class T, int W>
 void launch(const Context& ctx, const ops::AttentionBackward& args, const AttentionStatistics& out) {
   const AttentionSizes n = attention_sizes(args);
@@ -76,6 +91,12 @@ void launch(const Context& ctx, const ops::AttentionBackward& args, const Attent
 
 void attention_statistics(const Context& ctx, const ops::AttentionBackward& args,
                           const AttentionStatistics& statistics) {
+  if (statistics.ends != nullptr) {
+    const AttentionSizes n = attention_sizes(args);
+    const int64_t pitch = attention_pitch(n.seq);
+    attention_ends_kernel<<<grid_size(divide_up(n.batch * pitch, kThreads)), kThreads, 0, stream_of(ctx)>>>(
+        n, statistics.ends, pitch);
+  }
   if (args.q.elements() == 0) return;
   dispatch("attention_backward", args.q.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
