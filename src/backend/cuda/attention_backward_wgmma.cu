@@ -38,6 +38,7 @@ struct Signals {
   Buffers<kSenders> dqs;
   uint64_t sums_here[kSenders];
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // elsewhere nobody calls it
   __device__ __forceinline__ void init() {
     taken.init(1, 4 * kGroups + kSenders);
     keys.init(1, 4 * kGroups);
@@ -47,6 +48,7 @@ struct Signals {
     for (uint64_t& barrier : sums_here) init_barrier(&barrier);
     fence_barriers();
   }
+#endif
 };
 
 constexpr int kDqRowBytes = 1024;
