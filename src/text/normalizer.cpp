@@ -1,16 +1,22 @@
 #include "text/normalizer.hpp"
 
 #include "text/unicode.hpp"
+#include "text/utf8.hpp"
 
 namespace tigon {
 
 namespace {
 
 std::string replaced(std::string_view text, const std::string& pattern, const std::string& content) {
+  std::vector<size_t> places;
+  for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, at + pattern.size()))
+    places.push_back(at);
+  // A file may make a book of each letter, and a library of each book.
+  check_text_length(text.size() + places.size() * content.size());
   std::string result;
-  result.reserve(text.size() + text.size() / 2);
+  result.reserve(text.size() + places.size() * content.size());
   size_t copied = 0;
-  for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, copied)) {
+  for (const size_t at : places) {
     result.append(text.substr(copied, at - copied)).append(content);
     copied = at + pattern.size();
   }
@@ -46,6 +52,7 @@ void Normalizer::add(const Field& field) {
   } else if (type == "Prepend") {
     field.only({"type", "prepend"});
     steps_.push_back({.kind = Step::Kind::prepend, .content = field["prepend"].string()});
+    prepends_ = true;
   } else {
     field.refuse("this normalizer is not known", "NFC, Replace, Prepend, Sequence", type);
   }
