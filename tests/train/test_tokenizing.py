@@ -145,9 +145,35 @@ def test_chats_are_learnt_on_the_way(tigon, folder, tmp_path, monkeypatch):
     refused = tigon("train", *flags, check=False)
     assert refused.returncode == 1
     assert "--template" in refused.stderr
-    answers = tigon("train", *flags, "--template", "chatml").stdout
+    answers = tigon("train", *flags, "--template", "chatml", "--output", folder / "out").stdout
     assert f"dropped 1 line: the line is not JSON ({folder / 'chats.jsonl'}:21)" in answers
     assert " count" in answers
     whole = tigon("train", *flags, "--template", "chatml", "--loss-on", "all").stdout
     assert "of an earlier run" not in whole
     assert " count" not in whole
+    # Another template in the folder is another text; and nothing but whole files is in the cache.
+    assert "of an earlier run" in tigon("train", *flags, "--template", "chatml").stdout
+    (folder / "Llama-3.2-1B" / "chat_template.jinja").write_text("{{ messages }}")
+    assert "of an earlier run" not in tigon("train", *flags, "--template", "chatml").stdout
+    assert all(path.suffix == ".tokens" for path in (tmp_path / "cache" / "tigon").iterdir())
+    # What is evaluated is what would be learnt.
+    flags = ["eval", "--model", folder / "out", *flags[:2], "--seq", 16, "--template", "chatml", "--loss-on"]
+    counted = [int(re.search(r"; (\d+) tokens in rows", tigon(*flags, on).stdout)[1]) for on in ("completion", "all")]
+    learnt = [int(re.search(r"; (\d+) of them are learnt", said)[1]) for said in (answers, whole)]
+    assert counted == [learnt[0], learnt[1] - 1]  # nothing foretells the first token of all
+
+
+def test_a_tokenizer_from_elsewhere_goes_with_the_model(tigon, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model, words = folder / "Llama-3.2-1B", tmp_path / "words"
+    words.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (model / name).rename(words / name)
+    flags = ["--data", folder / "text.txt", "--tokenizer", words, "--seq", 32, "--steps", 1, "--no-gemm-ceiling"]
+    said = tigon("train", "--model", model, *flags, "--output", folder / "out", "--sample-every", 1, "--prompt", "It is").stdout
+    assert "says: It is" in said
+    assert (folder / "out" / "tokenizer.json").read_bytes() == (words / "tokenizer.json").read_bytes()
+    assert AutoTokenizer.from_pretrained(folder / "out").eos_token == "<end>"
+    refused = tigon("train", "--model", model, *flags[:2], "--tokenizer", tmp_path, check=False)
+    assert refused.returncode == 2
+    assert "no tokenizer.json" in refused.stderr
