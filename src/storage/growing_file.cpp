@@ -21,8 +21,10 @@ constexpr size_t kHeld = size_t{1} << 20;
 
 }  // namespace
 
-GrowingFile::GrowingFile(std::filesystem::path path, int64_t kept) : path_(std::move(path)), bytes_(kept) {
+// Of two constructors, so that the destructor closes what is open where this one throws.
+GrowingFile::GrowingFile(std::filesystem::path path, int64_t kept) : GrowingFile(std::move(path)) {
   open();
+  bytes_ = kept;
   const int64_t there = ::lseek(file_, 0, SEEK_END);
   if (there < kept) {
     throw Error(ErrorCode::io, {.where = path_.string(),

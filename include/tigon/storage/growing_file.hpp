@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace tigon {
 
@@ -27,6 +28,7 @@ class GrowingFile {
   void remove() noexcept;
 
  private:
+  explicit GrowingFile(std::filesystem::path path) : path_(std::move(path)) {}
   [[noreturn]] void fail(const char* what) const;
   void open();
 
