@@ -54,6 +54,14 @@ constexpr std::array kTemplates = {
              .user = kImUser,
              .assistant = kImAssistant,
              .default_system = "You are a helpful assistant."},
+    Template{.name = "qwen2.5",
+             .system_place = System::turn,
+             .alternates = false,
+             .strips = false,
+             .system = kImSystem,
+             .user = kImUser,
+             .assistant = kImAssistant,
+             .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
     Template{.name = "smollm2",
              .system_place = System::turn,
              .alternates = false,
@@ -109,9 +117,9 @@ struct Known {
   std::string_view name;
 };
 constexpr std::array kKnown = {
-    Known{0x2fc195c7aabc1f01, "chatml"}, Known{0x7cb390ad55fd6f2b, "qwen2"},  Known{0xfe835300711a47b3, "smollm2"},
-    Known{0xe52a6fa418c5a026, "llama3"}, Known{0x04bd0159fe41db0a, "llama2"}, Known{0x717185082863fab1, "mistral"},
-    Known{0x31c08529ee6f911f, "gemma"},  Known{0x4613e864aa3598ca, "phi3"},
+    Known{0x2fc195c7aabc1f01, "chatml"},  Known{0x7cb390ad55fd6f2b, "qwen2"},  Known{0xb006218258877376, "qwen2.5"},
+    Known{0xfe835300711a47b3, "smollm2"}, Known{0xe52a6fa418c5a026, "llama3"}, Known{0x04bd0159fe41db0a, "llama2"},
+    Known{0x717185082863fab1, "mistral"}, Known{0x31c08529ee6f911f, "gemma"},  Known{0x4613e864aa3598ca, "phi3"},
 };
 
 [[noreturn]] void refuse(std::string what, std::string got = {}) {

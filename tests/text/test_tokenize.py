@@ -37,9 +37,66 @@ def with_default(system):
     )
 
 
+QWEN25 = r"""{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\n</tools>\n\nFor each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}
+                {%- set tool_call = tool_call.function %}
+            {%- endif %}
+            {{- '\n<tool_call>\n{"name": "' }}
+            {{- tool_call.name }}
+            {{- '", "arguments": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\n<tool_response>\n' }}
+        {{- message.content }}
+        {{- '\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+"""  # noqa: E501
+
 TEMPLATES = {
     "chatml": (qwen2, "{% for message in messages %}" + CHATML),
     "qwen2": (qwen2, with_default("You are a helpful assistant.")),
+    "qwen2.5": (qwen2, QWEN25),
     "smollm2": (smollm2, with_default("You are a helpful AI assistant named SmolLM, trained by Hugging Face")),
     "llama3": (
         llama3,
@@ -311,7 +368,9 @@ def test_lines_that_are_odd_and_say_something(tigon, folder, tmp_path):
     said = tigon("tokenize", tmp_path / "lines.jsonl", "--tokenizer", model, "--output", tmp_path / "t.bin").stdout
     assert "dropped" not in said
     assert "1 pieces of text have bytes that are no UTF-8" in said
-    texts = [theirs.decode(ids, clean_up_tokenization_spaces=False) for ids, _ in Tokens(tmp_path / "t.bin").documents()]
+    texts = [
+        theirs.decode(ids, clean_up_tokenization_spaces=False) for ids, _ in Tokens(tmp_path / "t.bin").documents()
+    ]
     end = theirs.eos_token
     assert texts[:3] == ["one" + end, "two" + end, "\ufffd three \ufffd" + end]
     assert "four" in texts[3]
@@ -372,7 +431,9 @@ def test_what_was_stopped_goes_on(tigon, folder, tmp_path):
     output.unlink()
 
     def stopped(after, by):
-        process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for _ in range(after):
             process.stderr.readline()
         process.send_signal(by)
