@@ -77,6 +77,8 @@ TEST(SampleCli, SaysWhatIsWrong) {
   expect(tigon("sample --prompt e --model " + (folder / "none")), 2, {"does not exist"});
   std::filesystem::create_directories(folder / "empty");
   expect(tigon("sample --prompt e --model " + (folder / "empty")), 1, {"config.json"});
+  std::ofstream(folder / "empty/adapter_config.json") << "{}";
+  expect(tigon("sample --prompt e --model " + (folder / "empty")), 2, {"these are adapters", "--adapters"});
   expect(tigon(sample("")), 2, {"nothing to continue", "--prompts FILE"});
   expect(tigon(sample("--prompts " + (folder / "nothing"))), 2, {"no prompt in this file"});
   expect(tigon(sample("--prompt e --prompts " + (folder / "nothing"))), 2, {"excludes"});
