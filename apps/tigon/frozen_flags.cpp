@@ -50,6 +50,7 @@ ModelConfig FrozenFlags::model_config() const {
 FrozenOptions FrozenFlags::settled() const {
   FrozenOptions settled = options;
   settled.precision = precision.empty() ? stored_precision(model) : precision_from_string(precision);
+  settled.base = stored_base(model);
   if (!adapters.empty()) {
     const std::filesystem::path file = adapters / kAdapterConfig;
     settled.lora = lora_from_json(read(file), file.string());

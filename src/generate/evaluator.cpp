@@ -14,7 +14,9 @@ TrainConfig config_of(const ModelConfig& model, const FrozenOptions& options, in
   TrainConfig train = frozen_config(options);
   train.batch = batch;
   train.seq = seq;
+  train.base = BaseFormat::full;  // the other is trained beside adapters alone, and read without
   check_train_config(train, model);
+  train.base = options.base;
   return train;
 }
 
