@@ -32,6 +32,7 @@ struct Template {
   bool strips;      // white space around what somebody says
   Turn system, user, assistant;
   std::string_view default_system = {};
+  std::string_view last_thought = {};  // before the last answer, where it ends the chat: none was thought
 };
 
 constexpr Turn kImSystem = {"<|im_start|>system\n", "<|im_end|>", "\n"};
@@ -62,6 +63,14 @@ constexpr std::array kTemplates = {
              .user = kImUser,
              .assistant = kImAssistant,
              .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+    Template{.name = "qwen3",
+             .system_place = System::turn,
+             .alternates = false,
+             .strips = false,
+             .system = kImSystem,
+             .user = kImUser,
+             .assistant = kImAssistant,
+             .last_thought = "<think>\n\n</think>\n\n"},
     Template{.name = "smollm2",
              .system_place = System::turn,
              .alternates = false,
@@ -165,7 +174,7 @@ class Rendering {
       const bool user = message.role == "user";
       if (used_.alternates && user != users_turn) refuse("user and assistant do not take turns");
       users_turn = !user;
-      add(message, question);
+      add(message, question, &message == &messages.back());
       question.clear();
     }
     put(used_.end);
@@ -173,13 +182,20 @@ class Rendering {
   }
 
  private:
-  void add(const ChatMessage& message, const std::string& question) {
+  void add(const ChatMessage& message, const std::string& question, bool last) {
     if (message.role == "user") {
       say(used_.user, question + message.content);
     } else if (message.role == "assistant") {
+      std::string_view words = message.content;
+      const bool thinks = !used_.last_thought.empty();
+      if (thinks && words.find("</think>") != std::string_view::npos) refuse("it has no place for thoughts");
       put(used_.assistant.before);
+      if (thinks && last) {
+        put(used_.last_thought);
+        words.remove_prefix(std::min(words.find_first_not_of('\n'), words.size()));
+      }
       const size_t begin = chat_.text.size();
-      put_words(message.content);
+      put_words(words);
       put(used_.assistant.after);
       chat_.answers.push_back({begin, chat_.text.size()});
       put(used_.assistant.rest);

@@ -93,10 +93,60 @@ QWEN25 = r"""{%- if tools %}
 {%- endif %}
 """  # noqa: E501
 
+# Without what it says of tools.
+QWEN3 = r"""{%- if messages[0].role == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+    {%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- else %}
+            {%- if '</think>' in content %}
+                {%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+                {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+            {%- endif %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {%- if loop.last or (not loop.last and reasoning_content) %}
+                {{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+            {%- else %}
+                {{- '<|im_start|>' + message.role + '\n' + content }}
+            {%- endif %}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}"""  # noqa: E501
+
 TEMPLATES = {
     "chatml": (qwen2, "{% for message in messages %}" + CHATML),
     "qwen2": (qwen2, with_default("You are a helpful assistant.")),
     "qwen2.5": (qwen2, QWEN25),
+    "qwen3": (qwen2, QWEN3),
     "smollm2": (smollm2, with_default("You are a helpful AI assistant named SmolLM, trained by Hugging Face")),
     "llama3": (
         llama3,
@@ -228,7 +278,7 @@ def test_chats_are_what_transformers_makes_of_them(name, recognised, tigon, fold
     lines = write_lines(tmp_path / "chats.jsonl", [{"messages": chat} for chat in chats])
     if not recognised:  # whatever the folder says
         (model / "chat_template.jinja").write_text("{{ messages }}")
-    words = [] if recognised else ["--template", name]
+    words = [] if recognised and template != QWEN3 else ["--template", name]
     tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin", *words)
     file = Tokens(tmp_path / "tokens.bin")
     assert file.vocab == len(theirs)
@@ -250,6 +300,18 @@ def test_chats_are_what_transformers_makes_of_them(name, recognised, tigon, fold
             text = theirs.decode(run, skip_special_tokens=False, clean_up_tokenization_spaces=False)
             assert text.replace(end, "").strip() == answer.strip()
             assert text.rstrip().endswith(end)
+
+
+def test_thoughts_have_no_place(tigon, folder, tmp_path):
+    model, _ = folder(*TEMPLATES["qwen3"])
+    chats = [
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": b}] for b in ("b", "<think>c</think>b")
+    ]
+    lines = write_lines(tmp_path / "chats.jsonl", [{"messages": chat} for chat in chats])
+    words = ["tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin"]
+    assert "--template" in tigon(*words, check=False).stderr  # this text is not known
+    said = tigon(*words, "--template", "qwen3").stdout
+    assert f"dropped 1 line: chat template: it has no place for thoughts ({lines}:2)" in said
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma", "llama2"])
