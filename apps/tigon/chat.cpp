@@ -10,6 +10,7 @@
 
 #include "answer.hpp"
 #include "screen.hpp"
+#include "signals.hpp"
 #include "tigon/core/error.hpp"
 
 namespace tigon::app {
@@ -50,8 +51,8 @@ ChatStyle::ChatStyle(const std::string& name, const std::filesystem::path& folde
   eos = config.eos;
 }
 
-void chat(Generator& generator, const ModelText& words, const ChatStyle& style, const std::string& system, int64_t room,
-          ContinueOptions options, const CatchSignals& signals) {
+int chat(Generator& generator, const ModelText& words, const ChatStyle& style, const std::string& system, int64_t room,
+         ContinueOptions options) {
   const bool asks = isatty(STDIN_FILENO) == 1, terminal = isatty(STDOUT_FILENO) == 1;
   std::vector<ChatMessage> said;
   const auto begin_anew = [&] {
@@ -60,10 +61,10 @@ void chat(Generator& generator, const ModelText& words, const ChatStyle& style, 
   };
   begin_anew();
   if (asks) show("A line is a question; /new begins anew, Ctrl-D ends.\n");
-  while (!signals.stop()) {
+  while (true) {
     if (asks) show("\n> ");
     std::string line;
-    if (!std::getline(std::cin, line)) return;
+    if (!std::getline(std::cin, line)) return 0;
     if (line == "/new") begin_anew();
     if (line.empty() || line == "/new") continue;
     said.push_back({.role = "user", .content = line});
@@ -88,12 +89,14 @@ void chat(Generator& generator, const ModelText& words, const ChatStyle& style, 
       whole += text;
       show("{}", terminal ? harmless(text) : text);
     };
+    const CatchSignals signals;
     continue_prompts(generator, {prompt}, turn_options, [&](size_t, int32_t token) {
       more(answer.push(token));
       return !answer.stopped() && !signals.stop();
     });
     more(answer.finish());
     show("\n");
+    if (signals.stop()) return signals.exit_code();
     said.push_back({.role = "assistant", .content = whole});
   }
 }

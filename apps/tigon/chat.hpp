@@ -4,7 +4,6 @@
 #include <string>
 
 #include "model_text.hpp"
-#include "signals.hpp"
 #include "tigon/generate/continuation.hpp"
 #include "tigon/text/chat_template.hpp"
 
@@ -19,8 +18,9 @@ struct ChatStyle {
 };
 
 // A dialogue: a line from standard input, the model's answer to all that was said, and so on to the end of the input.
-// `room`: the most tokens of an answer.
-void chat(Generator& generator, const ModelText& words, const ChatStyle& style, const std::string& system, int64_t room,
-          ContinueOptions options, const CatchSignals& signals);
+// `room`: the most tokens of an answer. Returns 0, or what the signal that came in an answer makes of it; while a
+// question is awaited, a signal ends the program as any other.
+int chat(Generator& generator, const ModelText& words, const ChatStyle& style, const std::string& system, int64_t room,
+         ContinueOptions options);
 
 }  // namespace tigon::app

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 struct EvalFlags {
   FrozenFlags frozen;
   std::filesystem::path data;
-  std::filesystem::path tokenizer;  // empty: the model's
+  TokenizeOptions words;  // of text; without a tokenizer the model's
   bool bytes = false;
   int64_t batch = 4;
   int64_t seq = 0;  // 0: kUsual, or what the model allows
@@ -33,14 +33,14 @@ constexpr int64_t kUsual = 1024;
 int run(const EvalFlags& flags) {
   const ModelConfig model = flags.frozen.model_config();
   std::filesystem::path data = flags.data;
-  TokenizeOptions words;
-  words.tokenizer = flags.tokenizer.empty() ? flags.frozen.model : flags.tokenizer;
+  TokenizeOptions words = flags.words;
+  if (words.tokenizer.empty()) words.tokenizer = flags.frozen.model;
   if (!flags.bytes) {
     if (const int code = tokenize_data(data, model, words); code != 0) return code;
   }
   const TokenFile file(data);
   // The checks of what training is given.
-  (void)Sampler(data, {.seq = 1, .vocab = model.vocab, .bytes = flags.bytes});
+  Sampler(data, {.seq = 1, .vocab = model.vocab, .bytes = flags.bytes}).check_labels();
   const int64_t seq = flags.seq > 0 ? flags.seq : std::min(model.longest_sequence(), kUsual);
   const int64_t rows = (file.tokens() - 1 + seq - 1) / seq;
   Evaluator evaluator(model, flags.frozen.settled(), std::min(flags.batch, rows), seq);
@@ -52,7 +52,7 @@ int run(const EvalFlags& flags) {
   {
     Progress progress;
     result = evaluator.evaluate(file, [&](const Evaluator::Result& so_far) {
-      progress.show(static_cast<int>(100 * so_far.tokens / (file.tokens() - 1)), 100,
+      progress.show(static_cast<int>(100 * so_far.read / (file.tokens() - 1)), 100,
                     fmt::format("loss {:.4f}", so_far.mean()));
       return !signals.stop();
     });
@@ -77,9 +77,8 @@ void add_eval(CLI::App& app, int& exit_code) {
       ->type_name("FILE")
       ->check(CLI::ExistingFile)
       ->required();
-  eval->add_option("--tokenizer", flags->tokenizer, "A folder with the tokenizer.json; without it the model's")
-      ->type_name("FOLDER")
-      ->check(CLI::ExistingDirectory);
+  add_tokenizer(*eval, flags->words.tokenizer, "A folder with the tokenizer.json; without it the model's");
+  add_chat_options(*eval, flags->words);
   eval->add_flag("--bytes", flags->bytes, "Take a file's bytes as tokens, whatever the file and the vocabulary are");
   eval->add_option("--batch", flags->batch, "Rows at a time; the result does not depend on it but for rounding")
       ->check(CLI::Range(1, 1 << 20))

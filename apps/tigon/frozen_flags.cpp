@@ -2,6 +2,7 @@
 
 #include "model_flags.hpp"
 #include "tigon/core/context.hpp"
+#include "tigon/core/error.hpp"
 #include "tigon/storage/files.hpp"
 
 namespace tigon::app {
@@ -37,12 +38,19 @@ void FrozenFlags::add_to(CLI::App& command) {
 
 ModelConfig FrozenFlags::model_config() const {
   const std::filesystem::path file = model / "config.json";
+  if (!std::filesystem::exists(file) && std::filesystem::exists(model / kAdapterConfig)) {
+    throw Error(ErrorCode::invalid_argument,
+                {.where = model.string(),
+                 .what = "these are adapters, which need the model that they were trained beside",
+                 .fix = "Name its folder by --model, and this one by --adapters."});
+  }
   return model_config_from_json(read(file), file.string());
 }
 
 FrozenOptions FrozenFlags::settled() const {
   FrozenOptions settled = options;
   settled.precision = precision.empty() ? stored_precision(model) : precision_from_string(precision);
+  settled.base = stored_base(model);
   if (!adapters.empty()) {
     const std::filesystem::path file = adapters / kAdapterConfig;
     settled.lora = lora_from_json(read(file), file.string());

@@ -17,6 +17,7 @@
 #include "tigon/generate/continuation.hpp"
 #include "tigon/memory/sizes.hpp"
 #include "tigon/storage/files.hpp"
+#include "tokenizing.hpp"
 
 namespace tigon::app {
 
@@ -50,7 +51,9 @@ std::vector<std::string> prompt_texts(const SampleFlags& flags) {
   const std::string all = read_text_file(flags.prompts, kMostPrompts);
   for (size_t begin = 0; begin < all.size();) {
     const size_t end = std::min(all.find('\n', begin), all.size());
-    if (end > begin) texts.push_back(all.substr(begin, end - begin));
+    const bool windows = end > begin && all[end - 1] == '\r';
+    if (std::string text = all.substr(begin, end - begin - (windows ? 1 : 0)); !text.empty())
+      texts.push_back(std::move(text));
     begin = end + 1;
   }
   if (!texts.empty()) return texts;
@@ -72,9 +75,7 @@ int run_chat(SampleFlags& flags, const ModelConfig& model, const ModelText& word
   Generator generator(model, flags.frozen.settled(), 1, context);
   flags.frozen.load_into(generator);
   flags.options.end_tokens = end_tokens(flags.frozen.model);
-  const CatchSignals signals;
-  chat(generator, words, style, flags.system, flags.tokens > 0 ? flags.tokens : context, flags.options, signals);
-  return signals.stop() ? signals.exit_code() : 0;
+  return chat(generator, words, style, flags.system, flags.tokens > 0 ? flags.tokens : context, flags.options);
 }
 
 int run(SampleFlags& flags) {
@@ -144,11 +145,8 @@ void add_sample(CLI::App& app, int& exit_code) {
   flags->frozen.add_to(*sample);
   SamplingOptions& sampling = flags->options.sampling;
   sampling.temperature = 0.8;
-  sample
-      ->add_option("--tokenizer", flags->tokenizer,
-                   "A folder with the tokenizer.json, where the model's has none, as a checkpoint")
-      ->type_name("FOLDER")
-      ->check(CLI::ExistingDirectory);
+  add_tokenizer(*sample, flags->tokenizer,
+                "A folder with the tokenizer.json, where the model's has none, as a checkpoint");
   sample->option_defaults()->group("Text");
   CLI::Option* prompt = sample->add_option("--prompt", flags->prompt, "What the text begins with")->type_name("TEXT");
   CLI::Option* prompts =

@@ -12,8 +12,8 @@ namespace tigon::app {
 // What train --sample-every shows: a text that the model goes on with as it is now.
 class Speaker {
  public:
-  // At most `tokens` behind the prompt (empty: a new line), as far as the model has room. `folder`: that of the model,
-  // which may say how a text ends; or empty.
+  // At most `tokens` behind the prompt (empty: a new line), as far as the model has room. `folder`: with the
+  // tokenizer, and what may say how a text ends; or empty.
   Speaker(const ModelConfig& model, const std::filesystem::path& folder, const std::string& prompt, int64_t tokens);
 
   int64_t most_tokens() const;  // of prompt and answer: TrainConfig::speaks

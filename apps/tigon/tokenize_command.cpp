@@ -17,11 +17,6 @@ struct Flags {
   int64_t train_bpe = 0;
 };
 
-int stopped(const CatchSignals& signals) {
-  show("stopped; nothing was written\n");
-  return signals.exit_code();
-}
-
 int run(const Flags& flags) {
   using Clock = std::chrono::steady_clock;
   TokenizeOptions options = flags.options;
@@ -29,17 +24,25 @@ int run(const Flags& flags) {
   if (flags.train_bpe > 0) {
     TokenizingBar bar(signals, "counting words");
     const int64_t vocab = train_tokenizer(options.tokenizer, flags.train_bpe, options, std::ref(bar));
-    if (vocab == 0) return stopped(signals);
+    if (vocab == 0) {
+      show("stopped; nothing was written\n");
+      return signals.exit_code();
+    }
     show("{}: a tokenizer of {} tokens\n", (options.tokenizer / "tokenizer.json").string(), vocab);
   }
   const auto begin = Clock::now();
   TokenizingBar bar(signals, "tokenizing");
   const TokenizeReport report = tokenize(options, std::ref(bar));
-  if (report.stopped) return stopped(signals);
+  if (report.stopped) {
+    show("stopped; the same command{} goes on from there\n", flags.train_bpe > 0 ? " without --train-bpe" : "");
+    return signals.exit_code();
+  }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   show_tokenized(report, options.output);
-  show("{:.1f} MB in {:.1f} s, {:.1f} MB/s; behind each text: {}\n", static_cast<double>(report.bytes) * 1e-6, seconds,
-       static_cast<double>(report.bytes) * 1e-6 / seconds, report.end_of_text.empty() ? "nothing" : report.end_of_text);
+  const double megabytes = static_cast<double>(report.bytes - report.begun) * 1e-6;
+  if (report.begun > 0) show("{:.1f} MB were done by an earlier run; ", static_cast<double>(report.begun) * 1e-6);
+  show("{:.1f} MB in {:.1f} s, {:.1f} MB/s; behind each text: {}\n", megabytes, seconds, megabytes / seconds,
+       report.end_of_text.empty() ? "nothing" : report.end_of_text);
   return 0;
 }
 

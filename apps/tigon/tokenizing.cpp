@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <functional>
 
@@ -26,6 +25,14 @@ bool TokenizingBar::operator()(int64_t done, int64_t total) {
   return !signals_.stop();
 }
 
+void add_tokenizer(CLI::App& command, fs::path& folder, const std::string& help) {
+  const auto lacks = [](const std::string& path) {
+    std::error_code none;
+    return fs::exists(fs::path(path) / "tokenizer.json", none) ? "" : "there is no tokenizer.json in " + path;
+  };
+  command.add_option("--tokenizer", folder, help)->type_name("FOLDER")->check(lacks, "");
+}
+
 void add_chat_options(CLI::App& command, TokenizeOptions& options) {
   command
       .add_option(
@@ -43,7 +50,7 @@ void show_tokenized(const TokenizeReport& report, const fs::path& output) {
     std::string places;
     for (const std::string& place : dropped.first) places += (places.empty() ? "" : ", ") + place;
     const bool all = static_cast<int64_t>(dropped.first.size()) == dropped.lines;
-    show("dropped {} line{}: {} ({}{})\n", dropped.lines, dropped.lines == 1 ? "" : "s", dropped.why, places,
+    show("dropped {} line{}: {} ({}{})\n", dropped.lines, dropped.lines == 1 ? "" : "s", harmless(dropped.why), places,
          all ? "" : ", …");
   }
   if (report.repaired > 0)
@@ -58,8 +65,6 @@ void show_tokenized(const TokenizeReport& report, const fs::path& output) {
 
 namespace {
 
-constexpr int64_t kLargestTokenizer = int64_t{1} << 30;
-
 fs::path cache_folder() {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
@@ -68,20 +73,6 @@ fs::path cache_folder() {
   if (const fs::path cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "tigon";
   if (const fs::path home = variable("HOME"); !home.empty()) return home / ".cache" / "tigon";
   return fs::temp_directory_path() / "tigon-cache";
-}
-
-// A text is known by its name, size and time: it may be too long to be read twice.
-std::string cache_name(const fs::path& data, const TokenizeOptions& how) {
-  const fs::path& tokenizer = how.tokenizer;
-  const auto time = fs::last_write_time(data).time_since_epoch().count();
-  const std::string files = read_text_file(tokenizer / "tokenizer.json", kLargestTokenizer) +
-                            (fs::exists(tokenizer / "tokenizer_config.json")
-                                 ? read_text_file(tokenizer / "tokenizer_config.json", kLargestTokenizer)
-                                 : "");
-  const std::string key =
-      fmt::format("1\n{}\n{}\n{}\n{:016x}\n{}\n{}", fs::canonical(data).string(), fs::file_size(data), time,
-                  text_checksum(files), how.chat_template, how.learn_all);
-  return fmt::format("{}-{:016x}.tokens", data.filename().string(), text_checksum(key));
 }
 
 }  // namespace
@@ -96,25 +87,25 @@ int tokenize_data(fs::path& data, const ModelConfig& model, TokenizeOptions how)
                                               .expected = "at most " + std::to_string(model.vocab),
                                               .got = std::to_string(vocab)});
   }
-  const fs::path folder = cache_folder(), output = folder / cache_name(data, how);
-  if (fs::exists(output)) {
-    show("{} as tokens: {}, of an earlier run\n", data.string(), output.string());
+  how.inputs = {data};
+  // A text without an end is still a text.
+  if (TokenizerConfig::load(tokenizer).eos.empty()) how.end_of_text = "none";
+  const fs::path folder = cache_folder();
+  how.output = folder / fmt::format("{}-{}.tokens", data.filename().string(), tokenize_key(how));
+  if (fs::exists(how.output)) {
+    show("{} as tokens: {}, of an earlier run\n", data.string(), how.output.string());
   } else {
     make_folder(folder);
-    how.inputs = {data};
-    how.output = output;
-    // A text without an end is still a text.
-    if (TokenizerConfig::load(tokenizer).eos.empty()) how.end_of_text = "none";
     const CatchSignals signals;
     TokenizingBar bar(signals, "tokenizing");
     const TokenizeReport report = tokenize(how, std::ref(bar));
     if (report.stopped) {
-      show("Stopped; nothing was written.\n");
+      show("Stopped; the same command goes on with it.\n");
       return signals.exit_code();
     }
-    show_tokenized(report, output);
+    show_tokenized(report, how.output);
   }
-  data = output;
+  data = how.output;
   return 0;
 }
 

@@ -22,6 +22,9 @@ class TokenizingBar {
   Progress progress_;
 };
 
+// --tokenizer: a folder that has one.
+void add_tokenizer(CLI::App& command, std::filesystem::path& folder, const std::string& help);
+
 // --template and --loss-on, for chats.
 void add_chat_options(CLI::App& command, TokenizeOptions& options);
 

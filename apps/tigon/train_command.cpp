@@ -51,7 +51,7 @@ int run(const TrainFlags& flags, const std::string& config) {
   RunOptions options = flags.run_options();
   std::optional<Speaker> speaker;
   if (options.sample_every > 0) {
-    speaker.emplace(model, options.model_folder, flags.prompt, flags.sample_tokens);
+    speaker.emplace(model, options.tokenizer, flags.prompt, flags.sample_tokens);
     train.speaks = speaker->most_tokens();
   }
   options.config = config;
@@ -60,7 +60,7 @@ int run(const TrainFlags& flags, const std::string& config) {
   for (std::filesystem::path* data : {&options.data, &options.eval_data}) {
     if (options.bytes) continue;
     TokenizeOptions words = flags.words;
-    if (words.tokenizer.empty()) words.tokenizer = options.model_folder;
+    words.tokenizer = options.tokenizer;
     if (const int code = tokenize_data(*data, model, words); code != 0) return code;
   }
   const Rates rates = flags.ceiling ? RateBook().of(train, !options.record.empty()) : Rates{};

@@ -69,12 +69,9 @@ void TrainFlags::add_data(CLI::App& command) {
                   "data). Without it: random tokens, for time and memory")
       ->type_name("FILE")
       ->check(readable);
-  command
-      .add_option("--tokenizer", words.tokenizer,
-                  "A folder with the tokenizer.json for text and JSON lines; without it the model's. tigon tokenize "
-                  "does more")
-      ->type_name("FOLDER")
-      ->check(CLI::ExistingDirectory);
+  add_tokenizer(command, words.tokenizer,
+                "A folder with the tokenizer.json for text and JSON lines; without it the model's. tigon tokenize "
+                "does more");
   add_chat_options(command, words);
   command.add_flag("--bytes", run_.bytes, "Take a file's bytes as tokens, whatever the file and the vocabulary are");
   command
@@ -236,6 +233,7 @@ RunOptions TrainFlags::run_options() const {
   RunOptions options = run_;
   options.model_folder = model.folder();
   options.adapters = model.adapters;
+  options.tokenizer = words.tokenizer.empty() ? options.model_folder : words.tokenizer;
   if (!run_.record.empty()) {
     if (options.trace.empty()) options.trace = run_.record / "trace.pt.trace.json.gz";
     if (options.snapshot.empty()) options.snapshot = run_.record / "memory.pickle";

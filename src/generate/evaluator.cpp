@@ -14,7 +14,9 @@ TrainConfig config_of(const ModelConfig& model, const FrozenOptions& options, in
   TrainConfig train = frozen_config(options);
   train.batch = batch;
   train.seq = seq;
+  train.base = BaseFormat::full;  // the other is trained beside adapters alone, and read without
   check_train_config(train, model);
+  train.base = options.base;
   return train;
 }
 
@@ -48,10 +50,14 @@ TokenBatch Evaluator::Impl::rows(const TokenFile& file, int64_t first) const {
   for (int64_t r = first; r < first + train.batch; ++r) {
     const int64_t begin = r * train.seq, there = std::clamp<int64_t>(file.tokens() - begin, 0, train.seq + 1);
     row.resize(static_cast<size_t>(there));
-    if (there > 0) file.read(begin, there, row.data());
+    std::vector<bool> learnt;
+    if (there > 0) {
+      file.read(begin, there, row.data());
+      learnt = file.read_mask(begin, there);
+    }
     for (int64_t i = 0; i < train.seq; ++i) {
-      const bool counts = i + 1 < there;
-      batch.ids.push_back(counts ? row[static_cast<size_t>(i)] : 0);
+      const bool counts = i + 1 < there && learnt[static_cast<size_t>(i + 1)];
+      batch.ids.push_back(i + 1 < there ? row[static_cast<size_t>(i)] : 0);
       batch.labels.push_back(counts ? row[static_cast<size_t>(i + 1)] : static_cast<int32_t>(train.ignore_index));
       batch.counted += counts ? 1 : 0;
     }
@@ -84,6 +90,7 @@ Evaluator::Result Evaluator::evaluate(const TokenFile& file, const std::function
     const TokenBatch batch = impl_->rows(file, row);
     result.loss += impl_->loss(batch);
     result.tokens += batch.counted;
+    result.read = std::min((row + train.batch) * train.seq, file.tokens() - 1);
     if (progress && !progress(result)) break;
   }
   return result;

@@ -1,6 +1,10 @@
 #include "generate/frozen_model.hpp"
 
+#include <algorithm>
+
 #include "tigon/core/error.hpp"
+#include "train/nf4_home.hpp"
+#include "train/residency/nf4_weights.hpp"
 #include "train/weights_io.hpp"
 
 namespace tigon {
@@ -24,6 +28,7 @@ TrainConfig frozen_config(const FrozenOptions& options) {
   config.threads = options.threads;
   config.precision = options.precision;
   config.lora = options.lora;
+  config.base = options.base;
   return config;
 }
 
@@ -34,6 +39,13 @@ Precision stored_precision(const fs::path& folder) {
     if (tensor.dtype == DType::f16) return precision_from_string("fp16");
   }
   return precision_from_string("fp32");
+}
+
+BaseFormat stored_base(const fs::path& folder) {
+  const TensorFiles files = TensorFiles::open(folder);
+  const bool bits = std::any_of(files.tensors().begin(), files.tensors().end(),
+                                [&](const auto& tensor) { return is_nf4(files, tensor.first); });
+  return bits ? BaseFormat::nf4 : BaseFormat::full;
 }
 
 FrozenModel::Pass::Pass(Sequence&& measured, Device device)
@@ -51,7 +63,9 @@ FrozenModel::FrozenModel(const ModelConfig& model, const TrainConfig& train, con
       arena_(stays_.plan, memory_.data(), stays_.plan.bytes(), memory_.on_host()),
       residents_({.device = in(arena_), .pinned = {}, .host = {}, .disk = disk_}, parameters_, model_, train_),
       beside_(beside(in(arena_))),
-      weights_(parameters_, residents_) {
+      weights_(train_.base == BaseFormat::nf4 ? std::unique_ptr<WeightSource>(new Nf4Weights(
+                                                    parameters_, residents_, train_.precision.weight, nullptr))
+                                              : std::make_unique<ResidentWeights>(parameters_, residents_)) {
   for (const OwnedTensor& t : beside_) bytes_.cache += align_up(t.view.bytes());
   bytes_.weights = stays_.plan.bytes() - bytes_.cache;
 }
@@ -71,7 +85,7 @@ Sequence FrozenModel::measured(const Beside& beside) {
 
 void FrozenModel::load_weights(const fs::path& folder) {
   const TensorFiles files = TensorFiles::open(folder);
-  check_weights(parameters_, model_.tied_embeddings, files, FilesOf::model);
+  check_weights(parameters_, model_.tied_embeddings, files, FilesOf::model, train_.base);
   has_weights_ = false;
   tigon::load_weights(transfers(), parameters_, files, FilesOf::model, residents_);
   has_weights_ = true;

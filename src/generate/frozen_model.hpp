@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "tigon/generate/generator.hpp"
@@ -13,7 +14,7 @@
 
 namespace tigon {
 
-// The configuration whose device, threads, precision and adapters are those of the options.
+// The configuration whose device, threads, precision, adapters and base are those of the options.
 TrainConfig frozen_config(const FrozenOptions& options);
 
 // A model that is read and not trained: its weights, and what else stays beside them, in one block of memory.
@@ -22,7 +23,7 @@ class FrozenModel {
   // What stays beside the weights: called once to measure and once to take.
   using Beside = std::function<std::vector<OwnedTensor>(const Context&)>;
 
-  // Of `train` the device, threads, precision, adapters and sizes count.
+  // Of `train` the device, threads, precision, adapters, base and sizes count.
   FrozenModel(const ModelConfig& model, const TrainConfig& train, const Beside& beside);
 
   void load_weights(const std::filesystem::path& folder);
@@ -37,7 +38,7 @@ class FrozenModel {
   const ParameterList& parameters() const noexcept { return parameters_; }
   const Residents& residents() const noexcept { return residents_; }
   const std::vector<OwnedTensor>& beside() const noexcept { return beside_; }
-  WeightSource& weights() noexcept { return weights_; }
+  WeightSource& weights() noexcept { return *weights_; }
   FrozenBytes bytes() const noexcept { return bytes_; }
   // For copies to and from the host.
   Context transfers() const { return {.device = train_.device, .threads = train_.threads}; }
@@ -65,7 +66,7 @@ class FrozenModel {
   ReplayArena arena_;
   Residents residents_;
   std::vector<OwnedTensor> beside_;
-  ResidentWeights weights_;
+  std::unique_ptr<WeightSource> weights_;
   std::unique_ptr<Pass> pass_;
   bool has_weights_ = false, has_adapters_ = false;
 };

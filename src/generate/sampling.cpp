@@ -38,7 +38,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   }
   if (options.temperature == 0) return static_cast<int32_t>(most - logits.begin());
 
-  // From the largest logit down; equal ones in the order of their tokens.
+  // Where some are left out, from the largest logit down; equal ones in the order of their tokens.
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto before = [&](int32_t a, int32_t b) {
@@ -46,7 +46,8 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
     return x != y ? x > y : a < b;
   };
   const auto kept = options.top_k > 0 ? std::min(order.size(), static_cast<size_t>(options.top_k)) : order.size();
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), before);
+  if (kept < order.size() || options.top_p < 1)
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), before);
   order.resize(kept);
   std::vector<double> sums;  // of probabilities, not divided by their sum yet
   double sum = 0;

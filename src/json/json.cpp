@@ -28,8 +28,9 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return put(value); }
   bool number_integer(number_integer_t value) override { return put(int64_t{value}); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) refuse(where_, "a number is too large");
-    return put(static_cast<int64_t>(value));
+    // A larger one is a number still, though no whole one: a checksum, of which nobody asks.
+    const bool whole = value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    return put(whole ? Json(static_cast<int64_t>(value)) : Json(static_cast<double>(value)));
   }
   bool number_float(number_float_t value, const string_t&) override { return put(value); }
   bool string(string_t& value) override { return put(std::move(value)); }

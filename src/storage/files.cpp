@@ -25,8 +25,10 @@ constexpr const char* kChooseFolder = "Choose a folder that exists, is writable 
   throw Error(ErrorCode::io, {.where = path.string(), .what = what, .fix = std::move(fix)});
 }
 
-// The file that a name means: a link leads to another name, whether or not there is a file of that name yet.
-std::filesystem::path followed(std::filesystem::path path) {
+}  // namespace
+
+// A link leads to its name whether or not there is a file of that name yet.
+std::filesystem::path file_to_write(std::filesystem::path path) {
   // The kernel is asked first. It alone knows which links it would not follow: circles, and those of strangers in /tmp.
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
@@ -45,8 +47,6 @@ std::filesystem::path followed(std::filesystem::path path) {
   }
   return path;
 }
-
-}  // namespace
 
 std::ifstream open_to_read(const std::filesystem::path& path) {
   std::error_code error;
@@ -87,7 +87,9 @@ std::string read_text_file(const std::filesystem::path& path, int64_t limit) {
 }
 
 FileWriter::FileWriter(std::filesystem::path path)
-    : path_(followed(std::move(path))), temporary_(path_.string() + ".tmp"), checksum_(std::make_unique<Checksum>()) {
+    : path_(file_to_write(std::move(path))),
+      temporary_(path_.string() + ".tmp"),
+      checksum_(std::make_unique<Checksum>()) {
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) fail("cannot be written");
 }

@@ -14,7 +14,7 @@ namespace tigon {
 
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;  // ids are an index: a file may not make it any larger
+constexpr int64_t kMostTokens = int64_t{1} << 22;  // ids are an index: a file may not make it any larger
 constexpr int32_t kGone = -1;
 constexpr size_t kFewBefore = 16;
 
@@ -73,8 +73,7 @@ void Bpe::read_vocabulary(const Field& vocabulary) {
     const auto id = static_cast<size_t>(field.integer(0, kMostTokens - 1));
     if (id >= tokens_.size()) tokens_.resize(id + 1);
     if (tokens_[id]) field.refuse("two tokens have this id", {}, std::to_string(id));
-    tokens_[id] = token;
-    ids_.emplace(token, static_cast<int32_t>(id));
+    tokens_[id] = &ids_.emplace(token, static_cast<int32_t>(id)).first->first;
   }
 }
 
@@ -118,8 +117,8 @@ void Bpe::find_word_beginnings() {
   // Without bytes to fall back on, unknown characters are dropped or joined, and others become neighbours.
   if (byte_level_ || !whole_fallback_ || merges_bytes_) return;
   std::unordered_map<char32_t, std::set<char32_t>> before;
-  for (const auto& token : tokens_) {
-    if (!token) continue;
+  for (const std::string* token : tokens_) {
+    if (token == nullptr) continue;
     char32_t last = 0;
     for (size_t at = 0; at < token->size();) {
       const Utf8Step step = utf8_step(*token, at);
@@ -160,8 +159,7 @@ std::optional<int32_t> Bpe::token_to_id(std::string_view token) const {
 }
 
 const std::string* Bpe::id_to_token(int64_t id) const {
-  if (id < 0 || id >= end() || !tokens_[static_cast<size_t>(id)]) return nullptr;
-  return &*tokens_[static_cast<size_t>(id)];
+  return id < 0 || id >= end() ? nullptr : tokens_[static_cast<size_t>(id)];
 }
 
 std::optional<int32_t> Bpe::symbol_of(std::string_view character) const {
@@ -246,6 +244,7 @@ void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>&
       return;
     }
   }
+  check_text_length(piece.size());  // symbols count in 32 bits
   begin_word(piece, scratch);
   merge(scratch);
   for (const Scratch::Symbol& symbol : scratch.symbols) {

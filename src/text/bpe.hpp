@@ -18,6 +18,8 @@ namespace tigon {
 class Bpe {
  public:
   Bpe(const Field& model, bool byte_level);
+  Bpe(const Bpe&) = delete;
+  Bpe& operator=(const Bpe&) = delete;
 
   // What encode() needs beside it, one per thread.
   struct Scratch {
@@ -53,8 +55,8 @@ class Bpe {
 
   bool byte_level_, byte_fallback_, fuse_unknown_, ignore_merges_;
   std::optional<int32_t> unknown_;
-  std::vector<std::optional<std::string>> tokens_;
   std::unordered_map<std::string, int32_t> ids_;
+  std::vector<const std::string*> tokens_;   // by id, in ids_; null: there is none
   std::array<int32_t, 256> byte_symbols_{};  // of bytes, or of characters of ASCII; negative: there is none
   std::array<int32_t, 256> fallback_{};      // <0x0A>
   bool whole_fallback_ = true;               // there is one for every byte

@@ -32,6 +32,7 @@ struct Template {
   bool strips;      // white space around what somebody says
   Turn system, user, assistant;
   std::string_view default_system = {};
+  std::string_view last_thought = {};  // before the last answer, where it ends the chat: none was thought
 };
 
 constexpr Turn kImSystem = {"<|im_start|>system\n", "<|im_end|>", "\n"};
@@ -54,6 +55,22 @@ constexpr std::array kTemplates = {
              .user = kImUser,
              .assistant = kImAssistant,
              .default_system = "You are a helpful assistant."},
+    Template{.name = "qwen2.5",
+             .system_place = System::turn,
+             .alternates = false,
+             .strips = false,
+             .system = kImSystem,
+             .user = kImUser,
+             .assistant = kImAssistant,
+             .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+    Template{.name = "qwen3",
+             .system_place = System::turn,
+             .alternates = false,
+             .strips = false,
+             .system = kImSystem,
+             .user = kImUser,
+             .assistant = kImAssistant,
+             .last_thought = "<think>\n\n</think>\n\n"},
     Template{.name = "smollm2",
              .system_place = System::turn,
              .alternates = false,
@@ -109,9 +126,9 @@ struct Known {
   std::string_view name;
 };
 constexpr std::array kKnown = {
-    Known{0x2fc195c7aabc1f01, "chatml"}, Known{0x7cb390ad55fd6f2b, "qwen2"},  Known{0xfe835300711a47b3, "smollm2"},
-    Known{0xe52a6fa418c5a026, "llama3"}, Known{0x04bd0159fe41db0a, "llama2"}, Known{0x717185082863fab1, "mistral"},
-    Known{0x31c08529ee6f911f, "gemma"},  Known{0x4613e864aa3598ca, "phi3"},
+    Known{0x2fc195c7aabc1f01, "chatml"},  Known{0x7cb390ad55fd6f2b, "qwen2"},  Known{0xb006218258877376, "qwen2.5"},
+    Known{0xfe835300711a47b3, "smollm2"}, Known{0xe52a6fa418c5a026, "llama3"}, Known{0x04bd0159fe41db0a, "llama2"},
+    Known{0x717185082863fab1, "mistral"}, Known{0x31c08529ee6f911f, "gemma"},  Known{0x4613e864aa3598ca, "phi3"},
 };
 
 [[noreturn]] void refuse(std::string what, std::string got = {}) {
@@ -157,7 +174,7 @@ class Rendering {
       const bool user = message.role == "user";
       if (used_.alternates && user != users_turn) refuse("user and assistant do not take turns");
       users_turn = !user;
-      add(message, question);
+      add(message, question, &message == &messages.back());
       question.clear();
     }
     put(used_.end);
@@ -165,13 +182,20 @@ class Rendering {
   }
 
  private:
-  void add(const ChatMessage& message, const std::string& question) {
+  void add(const ChatMessage& message, const std::string& question, bool last) {
     if (message.role == "user") {
       say(used_.user, question + message.content);
     } else if (message.role == "assistant") {
+      std::string_view words = message.content;
+      const bool thinks = !used_.last_thought.empty();
+      if (thinks && words.find("</think>") != std::string_view::npos) refuse("it has no place for thoughts");
       put(used_.assistant.before);
+      if (thinks && last) {
+        put(used_.last_thought);
+        words.remove_prefix(std::min(words.find_first_not_of('\n'), words.size()));
+      }
       const size_t begin = chat_.text.size();
-      put_words(message.content);
+      put_words(words);
       put(used_.assistant.after);
       chat_.answers.push_back({begin, chat_.text.size()});
       put(used_.assistant.rest);

@@ -1,19 +1,37 @@
 #include "text/normalizer.hpp"
 
 #include "text/unicode.hpp"
+#include "tigon/core/error.hpp"
 
 namespace tigon {
 
 namespace {
 
-std::string replaced(std::string_view text, const std::string& pattern, const std::string& content) {
+// Calls use(place) for each place of a pattern, from left to right; they do not overlap.
+template <class Use>
+void for_each_place(std::string_view text, const std::string& pattern, const Use& use) {
+  for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, at + pattern.size()))
+    use(at);
+}
+
+std::string replaced(std::string_view text, const std::string& pattern, const std::string& content, size_t most) {
+  size_t count = 0;
+  for_each_place(text, pattern, [&](size_t) { ++count; });
+  // A file may make a book of each letter, and a library of each book: this is known before it takes memory.
+  const size_t size = text.size() - count * pattern.size() + count * content.size();
+  if (size > most) {
+    throw Error(ErrorCode::unsupported, {.where = "tokenizer, normalizer",
+                                         .what = "it makes very much of a little text",
+                                         .expected = std::to_string(most) + " bytes at most",
+                                         .got = std::to_string(size)});
+  }
   std::string result;
-  result.reserve(text.size() + text.size() / 2);
+  result.reserve(size);
   size_t copied = 0;
-  for (size_t at = text.find(pattern); at != std::string_view::npos; at = text.find(pattern, copied)) {
+  for_each_place(text, pattern, [&](size_t at) {
     result.append(text.substr(copied, at - copied)).append(content);
     copied = at + pattern.size();
-  }
+  });
   return result.append(text.substr(copied));
 }
 
@@ -46,6 +64,7 @@ void Normalizer::add(const Field& field) {
   } else if (type == "Prepend") {
     field.only({"type", "prepend"});
     steps_.push_back({.kind = Step::Kind::prepend, .content = field["prepend"].string()});
+    prepends_ = true;
   } else {
     field.refuse("this normalizer is not known", "NFC, Replace, Prepend, Sequence", type);
   }
@@ -53,10 +72,11 @@ void Normalizer::add(const Field& field) {
 
 std::string Normalizer::apply(std::string_view text) const {
   std::string result(text);
+  const size_t most = 64 * text.size() + (size_t{1} << 16);  // ▁ for a space is 3
   for (const Step& step : steps_) {
     switch (step.kind) {
       case Step::Kind::nfc: result = nfc(result); break;
-      case Step::Kind::replace: result = replaced(result, step.pattern, step.content); break;
+      case Step::Kind::replace: result = replaced(result, step.pattern, step.content, most); break;
       case Step::Kind::prepend:
         if (!result.empty()) result.insert(0, step.content);
         break;

@@ -15,6 +15,7 @@ class Normalizer {
   explicit Normalizer(const Field& field);
 
   bool empty() const noexcept { return steps_.empty(); }
+  bool prepends() const noexcept { return prepends_; }
   std::string apply(std::string_view text) const;
 
  private:
@@ -26,6 +27,7 @@ class Normalizer {
   void add(const Field& field);
 
   std::vector<Step> steps_;
+  bool prepends_ = false;
 };
 
 // The plain text of {"String": …}; a regular expression is refused.

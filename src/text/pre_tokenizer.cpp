@@ -106,12 +106,16 @@ void PreTokenizer::add(const Field& field) {
         make_regex_split(R"(\p{N})", field.where, each ? SplitBehavior::isolated : SplitBehavior::contiguous, false));
   } else if (type == "Metaspace") {
     const MetaspaceSettings settings(field);
+    prepends_ = prepends_ || settings.prepend == MetaspaceSettings::Prepend::always;
     steps_.push_back(std::make_unique<Metaspace>(settings));
     if (settings.split)
       steps_.push_back(make_plain_split(settings.replacement, SplitBehavior::merged_with_next, false));
   } else if (type == "ByteLevel") {
     field.only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
-    if (field.boolean_or("add_prefix_space", true)) steps_.push_back(std::make_unique<PrefixSpace>());
+    if (field.boolean_or("add_prefix_space", true)) {
+      steps_.push_back(std::make_unique<PrefixSpace>());
+      prepends_ = true;
+    }
     if (field.boolean_or("use_regex", true))
       steps_.push_back(make_regex_split(kWords, field.where, SplitBehavior::isolated, false));
     byte_level_ = true;

@@ -38,12 +38,13 @@ class PreTokenizer {
   void apply(Pieces& pieces, RegexScratch& scratch) const;
   // Whether pieces are taken byte by byte from there on, and not by characters.
   bool byte_level() const noexcept { return byte_level_; }
+  bool prepends() const noexcept { return prepends_; }  // something to pieces, though none begins the whole text
 
  private:
   void add(const Field& field);
 
   std::vector<std::unique_ptr<const Step>> steps_;
-  bool byte_level_ = false;
+  bool byte_level_ = false, prepends_ = false;
 };
 
 // By a pattern that is found again and again: what becomes of it, and of what is between.

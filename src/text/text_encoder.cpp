@@ -12,6 +12,11 @@ namespace tigon {
 struct TextEncoder::State {
   explicit State(std::shared_ptr<const TokenizerParts> all) : parts(std::move(all)) {}
 
+  // Where a byte of the text and an id stand at the same place.
+  struct Place {
+    size_t byte, id;
+  };
+  Place agreement(std::string_view text, Place from, size_t mark, std::span<const int32_t> ids);
   std::vector<size_t> encode_sections(std::string_view text, std::span<const size_t> marks, std::vector<int32_t>& ids);
   void encode_text(std::string_view text, bool first, std::vector<int32_t>& ids);
   void encode_piece(std::string_view piece, std::vector<int32_t>& ids);
@@ -29,14 +34,7 @@ TextEncoder::TextEncoder(TextEncoder&&) noexcept = default;
 TextEncoder& TextEncoder::operator=(TextEncoder&&) noexcept = default;
 
 void TextEncoder::encode(std::string_view text, std::vector<int32_t>& ids, bool special) {
-  constexpr size_t kMost = size_t{1} << 31;
-  if (text.size() >= kMost) {
-    throw Error(ErrorCode::unsupported, {.where = "tokenizer",
-                                         .what = "the text is too long",
-                                         .expected = "less than 2 GiB",
-                                         .got = std::to_string(text.size()) + " bytes",
-                                         .fix = "Cut it into several."});
-  }
+  check_text_length(text.size());
   std::string repaired;
   if (valid_utf8(text) != text.size()) text = repaired = repaired_utf8(text);
   const PostProcessor& around = state_->parts->post_processor;
@@ -60,24 +58,35 @@ std::vector<size_t> TextEncoder::State::encode_sections(std::string_view text, s
   parts->added.find(text, false, sections);
   std::vector<size_t> places;
   for (const Section& section : sections) {
-    const size_t begin = ids.size();
+    const Place begin{section.begin, ids.size()};
     if (section.id >= 0) {
       ids.push_back(section.id);
     } else {
       encode_text(text.substr(section.begin, section.end - section.begin), section.begin == 0, ids);
     }
+    Place exact = begin;
     while (places.size() < marks.size() && marks[places.size()] < section.end) {
-      const size_t mark = marks[places.size()];
-      std::vector<int32_t> before;
-      if (section.id < 0 && mark > section.begin)
-        encode_text(text.substr(section.begin, mark - section.begin), section.begin == 0, before);
-      const auto same =
-          std::mismatch(before.begin(), before.end(), ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
-      places.push_back(begin + static_cast<size_t>(same.first - before.begin()));
+      const size_t mark = section.id < 0 ? marks[places.size()] : section.begin;
+      const Place place = agreement(text, exact, mark, ids);
+      // Where each text begins in a way of its own, none can be cut in between.
+      if (place.byte == mark && !parts->begins_each()) exact = place;
+      places.push_back(place.id);
     }
   }
   places.resize(marks.size(), ids.size());
   return places;
+}
+
+// How far the ids of the text from a place to a mark are those of the whole; the mark as the byte where all are, else
+// the place's own.
+TextEncoder::State::Place TextEncoder::State::agreement(std::string_view text, Place from, size_t mark,
+                                                        std::span<const int32_t> ids) {
+  std::vector<int32_t> before;
+  if (mark > from.byte) encode_text(text.substr(from.byte, mark - from.byte), from.byte == 0, before);
+  const auto whole = ids.subspan(from.id);
+  const auto same = std::mismatch(before.begin(), before.end(), whole.begin(), whole.end());
+  const auto count = static_cast<size_t>(same.first - before.begin());
+  return {count == before.size() ? mark : from.byte, from.id + count};
 }
 
 void TextEncoder::State::encode_text(std::string_view text, bool first, std::vector<int32_t>& ids) {

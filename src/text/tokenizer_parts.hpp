@@ -21,6 +21,8 @@ struct TokenizerParts {
   Decoder decoder;
 
   const std::string* id_to_token(int32_t id) const;
+  // Whether something is put before each text, so that a part of one has other ids than in the whole.
+  bool begins_each() const { return normalizer.prepends() || pre_tokenizer.prepends(); }
 };
 
 }  // namespace tigon

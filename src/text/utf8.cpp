@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tigon/core/error.hpp"
+
 namespace tigon {
 
 namespace {
@@ -81,6 +83,15 @@ size_t valid_utf8(std::string_view bytes) {
     at = step.length == 1 ? ascii_from(bytes, at) : at + step.length;
   }
   return at;
+}
+
+void check_text_length(size_t bytes) {
+  if (bytes < size_t{1} << 31) return;
+  throw Error(ErrorCode::unsupported, {.where = "tokenizer",
+                                       .what = "the text is too long",
+                                       .expected = "less than 2 GiB",
+                                       .got = std::to_string(bytes) + " bytes",
+                                       .fix = "Cut it into several."});
 }
 
 std::string repaired_utf8(std::string_view bytes) {

@@ -28,6 +28,9 @@ inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // How many bytes from the beginning are valid: all of them, or up to the first that are malformed or cut.
 size_t valid_utf8(std::string_view bytes);
 
+// Error for a text of 2 GiB or more: places in it are of 32 bits.
+void check_text_length(size_t bytes);
+
 // With U+FFFD for each longest beginning of a character that is not one.
 std::string repaired_utf8(std::string_view bytes);
 

@@ -17,14 +17,14 @@ class WordCache {
   static constexpr size_t kLongest = 32;
   static constexpr size_t kMostIds = 6;
 
-  // A word as its bytes in whole machine words.
+  // A word as its bytes in whole machine words, filled up with zeros. It may end in zeros itself: its length tells.
   struct Key {
     std::array<uint64_t, kLongest / 8> words{};
-    uint64_t hash = 0;
+    uint16_t length;
+    uint64_t hash;
 
-    explicit Key(std::string_view word) {
+    explicit Key(std::string_view word) : length(static_cast<uint16_t>(word.size())), hash(word.size()) {
       std::memcpy(words.data(), word.data(), word.size());
-      hash = word.size();
       for (const uint64_t part : words) hash = ((hash << 23 | hash >> 41) ^ part) * 0x9E3779B97F4A7C15u;
       hash ^= hash >> 32;
     }
@@ -36,7 +36,8 @@ class WordCache {
   std::span<const int32_t> find(const Key& key) const {
     for (const size_t at : places(key)) {
       const Entry& entry = entries_[at];
-      if (entry.count != 0 && entry.words == key.words) return {entry.ids.data(), entry.count};
+      if (entry.count != 0 && entry.length == key.length && entry.words == key.words)
+        return {entry.ids.data(), entry.count};
     }
     return {};
   }
@@ -45,7 +46,8 @@ class WordCache {
     Entry& first = entries_[places(key)[0]];
     if (first.count != 0) entries_[places(key)[1]] = first;
     first.words = key.words;
-    first.count = static_cast<uint32_t>(ids.size());
+    first.length = key.length;
+    first.count = static_cast<uint16_t>(ids.size());
     std::copy(ids.begin(), ids.end(), first.ids.begin());
   }
 
@@ -53,7 +55,8 @@ class WordCache {
   static constexpr size_t kEntries = size_t{1} << 17;
   struct alignas(64) Entry {
     std::array<uint64_t, kLongest / 8> words;
-    uint32_t count;  // 0: nothing is here
+    uint16_t count;  // 0: nothing is here
+    uint16_t length;
     std::array<int32_t, kMostIds> ids;
   };
 

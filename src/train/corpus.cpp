@@ -1,8 +1,10 @@
 #include "train/corpus.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
+#include "text/utf8.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/storage/files.hpp"
 #include "train/data_format.hpp"
@@ -11,7 +13,7 @@ namespace tigon {
 
 namespace {
 
-constexpr size_t kLines = size_t{1} << 20, kText = size_t{4} << 20, kLongestLine = size_t{256} << 20;
+constexpr size_t kLines = size_t{1} << 20, kText = size_t{4} << 20;
 constexpr const char* kJsonLines = "JSON lines";
 
 std::string format_of(const std::filesystem::path& path) {
@@ -32,6 +34,16 @@ void check_format(const std::filesystem::path& path) {
                                                                     : "Unpack or convert it first."});
 }
 
+// Where a text without line ends is cut: before its last space, else behind its last character that is whole.
+size_t end_of_words(std::string_view text) {
+  const size_t space = text.rfind(' ');
+  if (space != std::string_view::npos && space > 0) return space;
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size() - 1); ++back) {
+    if (utf8_step(text, text.size() - back).kind == Utf8Step::Kind::cut) return text.size() - back;
+  }
+  return text.size();
+}
+
 }  // namespace
 
 Corpus::Corpus(std::vector<std::filesystem::path> files) : files_(std::move(files)) {
@@ -41,50 +53,86 @@ Corpus::Corpus(std::vector<std::filesystem::path> files) : files_(std::move(file
   }
 }
 
-bool Corpus::open_next() {
-  if (opened_ == files_.size()) return false;
-  lines_ = format_of(files_[opened_]) == kJsonLines;
-  file_ = open_to_read(files_[opened_++]);
+void Corpus::seek(const Place& place) {
+  place_ = place;
   rest_.clear();
-  line_ = 1;
-  begins_ = open_ = true;
-  return true;
+  open_ = false;
+}
+
+void Corpus::open() {
+  const std::filesystem::path& path = files_[place_.file];
+  lines_ = format_of(path) == kJsonLines;
+  file_ = open_to_read(path);
+  file_.seekg(place_.byte);
+  open_ = true;
+}
+
+// To behind a piece, or to the next file.
+void Corpus::go_on(const CorpusPiece& piece) {
+  const int64_t lines = piece.too_long ? 1 : std::count(piece.text.begin(), piece.text.end(), '\n');
+  place_.done += piece.bytes;
+  if (open_) {
+    place_ = {place_.file, place_.byte + piece.bytes, place_.line + lines, false, place_.done};
+  } else {
+    place_ = {.file = place_.file + 1, .done = place_.done};
+  }
+}
+
+// Reads on behind what is there, up to where it can be cut, and says where that is; for a line of JSON that is too
+// long, nowhere. How much is read depends on the file alone, so that pieces are the same for everyone.
+size_t Corpus::fill(std::string& text) {
+  size_t newline = std::string::npos;
+  for (size_t size = lines_ ? kLines : kText; file_ && newline == std::string::npos; size += kLines) {
+    const size_t had = text.size();
+    if (had > kLongestLine) return newline;
+    text.resize(size);
+    file_.read(text.data() + had, static_cast<std::streamsize>(size - had));
+    text.resize(had + static_cast<size_t>(file_.gcount()));
+    if (file_.bad()) throw Error(ErrorCode::io, {.where = files_[place_.file].string(), .what = "it cannot be read"});
+    // There was none before, or it would have been cut there.
+    if (const size_t found = std::string_view(text).substr(had).rfind('\n'); found != std::string::npos)
+      newline = had + found;
+    if (!lines_) break;
+  }
+  if (!file_) return text.size();
+  return newline != std::string::npos ? newline + 1 : end_of_words(text);
+}
+
+// `text`: the beginning of a line that is too long, whose rest is not kept.
+CorpusPiece Corpus::skip_line(const std::string& text) {
+  file_.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  return {.lines = true,
+          .too_long = true,
+          .text = {},
+          .file = files_[place_.file].string(),
+          .first_line = place_.line,
+          .bytes = static_cast<int64_t>(text.size()) + file_.gcount()};
 }
 
 bool Corpus::next(CorpusPiece& piece) {
-  while (true) {
-    if (!open_ && !open_next()) return false;
-    const std::string name = files_[opened_ - 1].string();
-    std::string text = std::move(rest_);
-    rest_.clear();
-    size_t end = std::string::npos;  // behind the last line end
-    while (file_ && (text.size() < (lines_ ? kLines : kText) || end == std::string::npos)) {
-      const size_t had = text.size(), more = std::max<size_t>(kLines, lines_ ? 0 : kText - std::min(kText, had));
-      text.resize(had + more);
-      file_.read(text.data() + had, static_cast<std::streamsize>(more));
-      text.resize(had + static_cast<size_t>(file_.gcount()));
-      if (file_.bad()) throw Error(ErrorCode::io, {.where = name, .what = "the file cannot be read"});
-      const size_t newline = text.rfind('\n');
-      end = newline == std::string::npos ? newline : newline + 1;
-      if (end == std::string::npos && text.size() > kLongestLine) {
-        throw Error(
-            ErrorCode::unsupported,
-            {.where = name + ":" + std::to_string(line_), .what = "a line is too long", .expected = "at most 256 MiB"});
-      }
+  while (place_.file < files_.size()) {
+    if (!open_) open();
+    std::string text = std::exchange(rest_, {});
+    const size_t end = fill(text);
+    if (end == std::string::npos) {
+      piece = skip_line(text);
+      go_on(piece);
+      return true;
     }
-    const bool last = !file_;
-    if (!last) {
-      rest_ = text.substr(end);
-      text.resize(end);
-    }
-    open_ = !last;
-    if (text.empty() && (lines_ || begins_)) continue;
-    piece = {
-        .lines = lines_, .text = std::move(text), .file = name, .first_line = line_, .begins = begins_, .ends = last};
-    line_ += std::count(piece.text.begin(), piece.text.end(), '\n');
-    begins_ = false;
-    return true;
+    open_ = static_cast<bool>(file_);
+    rest_ = text.substr(end);
+    text.resize(end);
+    piece = {.lines = lines_,
+             .text = std::move(text),
+             .file = files_[place_.file].string(),
+             .first_line = place_.line,
+             .begins = place_.begins,
+             .ends = !open_,
+             .bytes = static_cast<int64_t>(end)};
+    go_on(piece);
+    if (!piece.text.empty() || (!lines_ && !piece.begins)) return true;
   }
+  return false;
 }
 
 }  // namespace tigon

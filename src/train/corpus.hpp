@@ -11,12 +11,17 @@
 
 namespace tigon {
 
+// Of JSON. A longer one is left out, so that memory has a bound.
+inline constexpr size_t kLongestLine = size_t{64} << 20;
+
 struct CorpusPiece {
   bool lines = false;               // of JSON; else text
-  std::string text;                 // whole lines
+  bool too_long = false;            // a line of JSON that is left out: there is no text of it
+  std::string text;                 // whole lines of JSON; of a text most often, too
   std::string file;                 // its name
   int64_t first_line = 1;           // of the piece in its file
   bool begins = true, ends = true;  // whether a text begins and ends with the piece
+  int64_t bytes = 0;                // of the file
 };
 
 // Calls use(line, its number) for each line that is not blank.
@@ -37,18 +42,32 @@ class Corpus {
   explicit Corpus(std::vector<std::filesystem::path> files);
 
   int64_t bytes() const noexcept { return bytes_; }
-  // The next piece; false after the last one. A line of JSON of more than 256 MiB is an Error.
+  // Where the next piece begins.
+  struct Place {
+    size_t file = 0;
+    int64_t byte = 0, line = 1;
+    bool begins = true;  // with a text of its own
+    int64_t done = 0;    // bytes of the corpus before it
+  };
+  const Place& place() const noexcept { return place_; }
+  // Goes on from where another one was in the same files.
+  void seek(const Place& place);
+  // The next piece; false after the last one. A text is cut behind a line end, or before a space, or anywhere in one
+  // that has neither for 4 MiB.
   bool next(CorpusPiece& piece);
 
  private:
-  bool open_next();
+  void open();
+  size_t fill(std::string& text);
+  CorpusPiece skip_line(const std::string& text);
+  void go_on(const CorpusPiece& piece);
 
   std::vector<std::filesystem::path> files_;
-  size_t opened_ = 0;
+  Place place_;
   std::ifstream file_;
   std::string rest_;  // what was read behind the last piece
-  int64_t bytes_ = 0, line_ = 1;
-  bool lines_ = false, begins_ = true, open_ = false;
+  int64_t bytes_ = 0;
+  bool lines_ = false, open_ = false;
 };
 
 }  // namespace tigon

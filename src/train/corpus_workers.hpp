@@ -44,19 +44,22 @@ auto run_workers(std::vector<Worker>& workers, const std::vector<CorpusPiece>& p
   return results;
 }
 
+constexpr int64_t kBytesPerWorker = int64_t{16} << 20;
+
 // All of a corpus, some pieces at a time. False where `progress` ended it.
 template <class Worker, class Collect>
 bool work_through(Corpus& corpus, std::vector<Worker>& workers, const std::function<bool(int64_t, int64_t)>& progress,
                   const Collect& collect) {
-  int64_t done = 0;
   for (bool more = true; more;) {
     std::vector<CorpusPiece> pieces;
-    for (CorpusPiece piece; pieces.size() < 4 * workers.size() && (more = corpus.next(piece));) {
-      done += static_cast<int64_t>(piece.text.size());
+    const auto enough = static_cast<int64_t>(workers.size()) * kBytesPerWorker;
+    int64_t bytes = 0;
+    for (CorpusPiece piece; pieces.size() < 4 * workers.size() && bytes < enough && (more = corpus.next(piece));) {
+      bytes += piece.bytes;
       pieces.push_back(std::move(piece));
     }
     for (const auto& result : run_workers(workers, pieces)) collect(result);
-    if (!progress(done, corpus.bytes())) return false;
+    if (!progress(corpus.place().done, corpus.bytes())) return false;
   }
   return true;
 }

@@ -313,7 +313,7 @@ class Run {
                    .what = std::string("the trained model cannot be written here (") + error.what() + ")",
                    .fix = "It is in " + model.string() + ": take model.safetensors and config.json from there."});
     }
-    if (!options_.model_folder.empty()) copy_tokenizer(options_.model_folder, options_.output);
+    if (!options_.tokenizer.empty()) copy_tokenizer(options_.tokenizer, options_.output);
   }
 
   // A folder with the trained model where --output cannot be written: the last checkpoint, or a new one for temporary

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "json/json.hpp"
+#include "text/utf8.hpp"
 #include "tigon/core/error.hpp"
 
 namespace tigon {
@@ -24,7 +25,11 @@ const std::string& text_of(const Json& sample, const char* key) {
   return value->string(key);
 }
 
-bool has(const Json& sample, std::string_view key) { return sample.find(key) != nullptr; }
+// Null says that there is none.
+bool has(const Json& sample, std::string_view key) {
+  const Json* value = sample.find(key);
+  return value != nullptr && !value->is_null();
+}
 
 // A text, or a list of parts of which all are texts.
 std::string content_of(const Json& message, const char* key) {
@@ -95,15 +100,7 @@ SampleText instructed(const Json& sample, const SampleRules& rules) {
   return prompted(prompt + "\n\n### Response:\n", answer);
 }
 
-}  // namespace
-
-SampleText read_sample(std::string_view line, const SampleRules& rules) {
-  Json sample;
-  try {
-    sample = Json::parse(line, "");
-  } catch (const Error&) {
-    drop("the line is not JSON");
-  }
+SampleText sample_in(const Json& sample, const SampleRules& rules) {
   if (!sample.is_object()) drop("the line is no JSON object");
   if (has(sample, "messages")) return chat_in(*sample.find("messages"), "role", "content", rules);
   if (has(sample, "conversations")) return chat_in(*sample.find("conversations"), "from", "value", rules);
@@ -114,6 +111,22 @@ SampleText read_sample(std::string_view line, const SampleRules& rules) {
   std::string text = text_of(sample, rules.text_field.c_str());
   if (text.empty()) drop("the text is empty");
   return {SampleText::Kind::text, std::move(text), {}};
+}
+
+}  // namespace
+
+SampleText read_sample(std::string_view line, const SampleRules& rules) {
+  std::string repaired;
+  if (valid_utf8(line) != line.size()) line = repaired = repaired_utf8(line);
+  Json json;
+  try {
+    json = Json::parse(line, "");
+  } catch (const Error&) {
+    drop("the line is not JSON");
+  }
+  SampleText sample = sample_in(json, rules);
+  sample.repaired = !repaired.empty();
+  return sample;
 }
 
 }  // namespace tigon

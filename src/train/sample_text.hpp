@@ -21,6 +21,7 @@ struct SampleText {
   Kind kind;
   std::string text;
   std::vector<RenderedChat::Range> answers;  // of prompts and chats
+  bool repaired = false;                     // it had bytes that are no UTF-8
 };
 
 // Error, of which the message says why, for a line that gives nothing: an invalid argument. Any other is the rules'.

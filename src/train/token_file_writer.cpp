@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <fstream>
 
 #include "tigon/storage/files.hpp"
+#include "tigon/storage/growing_file.hpp"
 #include "tigon/train/data.hpp"
 #include "train/check_range.hpp"
 #include "train/token_format.hpp"
@@ -30,21 +32,45 @@ void put_tokens(std::string& bytes, std::span<const int32_t> tokens, int64_t voc
 
 }  // namespace
 
+// The list of documents, while it grows: for each document, or part of one, its tokens times 4, plus 2 where it begins
+// with them, plus 1 where some are left out; then a bit for each token says which.
 struct TokenFileWriter::State {
-  State(const std::filesystem::path& name, int64_t size) : path(name), vocab(size), file(name) {}
+  State(const std::filesystem::path& name, int64_t size, const Mark& from)
+      : path(file_to_write(name)),
+        vocab(size),
+        file(path.string() + ".part", from.tokens == 0 ? 0 : kTokenHeader + from.tokens * token_width(vocab)),
+        list(path.string() + ".documents", from.list_bytes),
+        tokens(from.tokens),
+        learnt(from.learnt),
+        keeps(from.tokens > 0) {
+    if (file.bytes() == 0) file.write(header_of(2, 0, vocab));
+  }
+  ~State() {
+    if (!keeps) remove();
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void remove() noexcept {
+    file.remove();
+    list.remove();
+  }
+  void write_mask();
+  int64_t write_starts();
 
   std::filesystem::path path;
   int64_t vocab;
-  FileWriter file;
-  int64_t tokens = 0, learnt = 0;
-  std::vector<int64_t> starts;  // of the documents
-  std::vector<bool> mask;       // of the tokens up to the last one that is left out
+  GrowingFile file, list;
+  int64_t tokens, learnt;
+  bool keeps;  // what there is, when this is gone
 };
 
-TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, int64_t vocab) {
+TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, int64_t vocab)
+    : TokenFileWriter(path, vocab, Mark{}) {}
+
+TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, int64_t vocab, const Mark& from) {
   check_range("vocab", static_cast<double>(vocab), 1, static_cast<double>(kLargestVocab));
-  state_ = std::make_unique<State>(path, vocab);
-  state_->file.write(header_of(2, 0, vocab));
+  state_ = std::make_unique<State>(path, vocab, from);
 }
 
 TokenFileWriter::~TokenFileWriter() = default;
@@ -53,46 +79,103 @@ void TokenFileWriter::add(std::span<const int32_t> tokens, const std::vector<boo
   State& s = *state_;
   if (tokens.empty() || tokens.size() != learnt.size())
     throw Error(ErrorCode::internal, {.where = "token file", .what = "a document without tokens or mask"});
-  if (begins || s.starts.empty()) s.starts.push_back(s.tokens);
-  std::string bytes;
+  const auto counted = std::count(learnt.begin(), learnt.end(), true);
+  const bool partly = counted < std::ssize(learnt);
+  std::string bytes, record;
   put_tokens(bytes, tokens, s.vocab, s.path);
-  s.file.write(bytes);
-  if (std::find(learnt.begin(), learnt.end(), false) != learnt.end()) {
-    s.mask.resize(static_cast<size_t>(s.tokens), true);
-    s.mask.insert(s.mask.end(), learnt.begin(), learnt.end());
+  put_little_endian(record, tokens.size() << 2 | (begins || s.tokens == 0 ? 2 : 0) | (partly ? 1 : 0), 8);
+  for (size_t i = 0; partly && i < learnt.size(); i += 8) {
+    unsigned int byte = 0;
+    for (size_t bit = 0; bit < 8 && i + bit < learnt.size(); ++bit)
+      byte |= static_cast<unsigned int>(learnt[i + bit]) << bit;
+    record.push_back(static_cast<char>(byte));
   }
-  s.learnt += std::count(learnt.begin(), learnt.end(), true);
-  s.tokens += static_cast<int64_t>(tokens.size());
+  s.file.write(bytes);
+  s.list.write(record);
+  s.learnt += counted;
+  s.tokens += std::ssize(tokens);
+}
+
+TokenFileWriter::Mark TokenFileWriter::mark() {
+  State& s = *state_;
+  s.file.flush();
+  s.list.flush();
+  s.keeps = true;
+  return {.tokens = s.tokens, .learnt = s.learnt, .list_bytes = s.list.bytes()};
+}
+
+namespace {
+
+// Calls use(tokens, begins, bits) for each record of a list of so many tokens; no bits: all are learnt.
+template <class Use>
+void for_each_record(const std::filesystem::path& list, int64_t tokens, const Use& use) {
+  std::ifstream file = open_to_read(list);
+  unsigned char head[8];
+  std::vector<unsigned char> bits;
+  auto left = static_cast<uint64_t>(tokens);
+  while (left > 0 && file.read(reinterpret_cast<char*>(head), sizeof head)) {
+    const uint64_t value = little_endian(head, 8), count = value >> 2;
+    if (count > left) break;
+    bits.resize((value & 1) != 0 ? (count + 7) / 8 : 0);
+    if (!file.read(reinterpret_cast<char*>(bits.data()), std::ssize(bits))) break;
+    use(count, (value & 2) != 0, bits);
+    left -= count;
+  }
+  if (left > 0) bad_token_file(list, "the list of documents is broken: remove it and begin anew");
+}
+
+}  // namespace
+
+void TokenFileWriter::State::write_mask() {
+  std::string bytes;
+  unsigned int byte = 0, filled = 0;
+  const auto put = [&](unsigned int bit) {
+    byte |= bit << filled;
+    if (++filled < 8) return;
+    bytes.push_back(static_cast<char>(byte));
+    byte = filled = 0;
+  };
+  for_each_record(list.path(), tokens, [&](uint64_t count, bool, const std::vector<unsigned char>& bits) {
+    for (uint64_t i = 0; i < count; ++i) put(bits.empty() ? 1U : bits[i / 8] >> (i % 8) & 1U);
+    file.write(bytes);
+    bytes.clear();
+  });
+  while (filled != 0) put(0);
+  file.write(bytes);
+}
+
+int64_t TokenFileWriter::State::write_starts() {
+  int64_t documents = 0;
+  uint64_t at = 0;
+  for_each_record(list.path(), tokens, [&](uint64_t count, bool begins, const std::vector<unsigned char>&) {
+    std::string bytes;
+    if (begins) put_little_endian(bytes, at, 8);
+    file.write(bytes);
+    documents += begins ? 1 : 0;
+    at += count;
+  });
+  return documents;
 }
 
 void TokenFileWriter::finish() {
   State& s = *state_;
-  constexpr size_t kPiece = size_t{1} << 20;
+  s.list.hand_over();
+  const bool masked = s.learnt < s.tokens;
+  if (masked) s.write_mask();
+  const int64_t documents = s.write_starts();
   std::string bytes;
-  const auto flush = [&](size_t limit) {
-    if (bytes.size() < limit) return;
-    s.file.write(bytes);
-    bytes.clear();
-  };
-  const bool masked = !s.mask.empty();
-  if (masked) s.mask.resize(static_cast<size_t>(s.tokens), true);
-  for (size_t i = 0; i < s.mask.size(); i += 8) {
-    unsigned int byte = 0;
-    for (size_t bit = 0; bit < 8 && i + bit < s.mask.size(); ++bit)
-      byte |= static_cast<unsigned int>(s.mask[i + bit]) << bit;
-    bytes.push_back(static_cast<char>(byte));
-    flush(kPiece);
-  }
-  for (const int64_t start : s.starts) {
-    put_little_endian(bytes, static_cast<uint64_t>(start), 8);
-    flush(kPiece);
-  }
   put_little_endian(bytes, static_cast<uint64_t>(s.tokens), 8);
-  put_little_endian(bytes, s.starts.size(), 8);
+  put_little_endian(bytes, static_cast<uint64_t>(documents), 8);
   put_little_endian(bytes, masked ? 1 : 0, 8);
-  bytes += kTokenEnd;
-  flush(0);
-  s.file.commit();
+  s.file.write(bytes + std::string(kTokenEnd));
+  s.file.move_to(s.path);
+  s.keeps = true;
+  s.list.remove();
+}
+
+void TokenFileWriter::discard() noexcept {
+  state_->remove();
+  state_->keeps = true;
 }
 
 int64_t TokenFileWriter::tokens() const noexcept { return state_->tokens; }

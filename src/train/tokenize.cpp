@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -13,6 +13,7 @@
 #include "tigon/train/data.hpp"
 #include "train/corpus_workers.hpp"
 #include "train/sample_text.hpp"
+#include "train/tokenize_journal.hpp"
 
 namespace tigon {
 
@@ -29,9 +30,26 @@ struct Encoded {
   std::vector<int32_t> ids;
   std::vector<bool> learnt;
   std::vector<Document> documents;
-  std::vector<std::pair<std::string, std::string>> dropped;  // why, where
+  std::vector<TokenizeReport::Dropped> dropped;
   int64_t repaired = 0;
 };
+
+void drop(std::vector<TokenizeReport::Dropped>& all, const TokenizeReport::Dropped& more) {
+  constexpr size_t kFirst = 5, kReasons = 20;  // which may have the line's own words
+  const auto find = [&](const std::string& why) {
+    return std::find_if(all.begin(), all.end(), [&](const auto& known) { return known.why == why; });
+  };
+  auto at = find(more.why);
+  if (at == all.end()) {
+    const std::string why = all.size() < kReasons ? more.why : "other reasons";
+    at = find(why);
+    if (at == all.end()) at = all.insert(at, {.why = why, .first = {}});
+  }
+  at->lines += more.lines;
+  for (const std::string& place : more.first) {
+    if (at->first.size() < kFirst) at->first.push_back(place);
+  }
+}
 
 struct Rules {
   SampleRules sample;
@@ -47,7 +65,9 @@ class PieceEncoder {
 
   Encoded operator()(const CorpusPiece& piece) {
     out_ = {};
-    if (piece.lines) {
+    if (piece.too_long) {
+      drop_line(fmt::format("the line is longer than {} MiB", kLongestLine >> 20), piece, piece.first_line);
+    } else if (piece.lines) {
       encode_lines(piece);
     } else {
       out_.repaired = valid_utf8(piece.text) == piece.text.size() ? 0 : 1;
@@ -79,13 +99,19 @@ class PieceEncoder {
         encode_sample(read_sample(text, rules_->sample));
       } catch (const Error& error) {
         if (error.code() != ErrorCode::invalid_argument) throw;
-        out_.dropped.emplace_back(error.what(), fmt::format("{}:{}", piece.file, line));
+        drop_line(error.what(), piece, line);
       }
     });
+  }
+  void drop_line(std::string why, const CorpusPiece& piece, int64_t line) {
+    constexpr size_t kLongest = 200;
+    if (why.size() > kLongest) why.resize(kLongest);
+    drop(out_.dropped, {.why = std::move(why), .lines = 1, .first = {fmt::format("{}:{}", piece.file, line)}});
   }
 
   void encode_sample(const SampleText& sample) {
     const size_t first = out_.ids.size();
+    out_.repaired += sample.repaired ? 1 : 0;
     // A template says itself what a chat begins with.
     if (sample.kind != SampleText::Kind::chat) append(tokenizer_.prefix());
     std::vector<size_t> marks;
@@ -124,23 +150,12 @@ class Collector {
       report_.documents += document.begins ? 1 : 0;
     }
     report_.repaired += piece.repaired;
-    for (const auto& [why, where] : piece.dropped) drop(why, where);
+    for (const TokenizeReport::Dropped& dropped : piece.dropped) drop(report_.dropped, dropped);
   }
 
  private:
-  void drop(const std::string& why, const std::string& where) {
-    constexpr size_t kFirst = 5, kReasons = 20;  // which may have the line's own words
-    const bool known = index_.contains(why) || index_.size() < kReasons;
-    const auto [at, added] = index_.try_emplace(known ? why : "other reasons", report_.dropped.size());
-    if (added) report_.dropped.push_back({.why = at->first, .first = {}});
-    TokenizeReport::Dropped& dropped = report_.dropped[at->second];
-    ++dropped.lines;
-    if (dropped.first.size() < kFirst) dropped.first.push_back(where);
-  }
-
   TokenFileWriter& writer_;
   TokenizeReport& report_;
-  std::map<std::string, size_t> index_;
 };
 
 std::optional<ChatTemplate> template_of(const TokenizeOptions& options, const TokenizerConfig& config) {
@@ -163,6 +178,15 @@ std::optional<int32_t> end_of(const Tokenizer& tokenizer, const TokenizeOptions&
                .fix = "Name the token that stands behind each text, or none for no token."});
 }
 
+// The input is not written over: it may be all that there is of it.
+void refuse_to_replace(const fs::path& input, const fs::path& output) {
+  std::error_code none;
+  if (!fs::equivalent(input, output, none)) return;
+  throw Error(ErrorCode::invalid_argument, {.where = output.string(),
+                                            .what = "the output would take the place of an input",
+                                            .fix = "Choose another name for it."});
+}
+
 }  // namespace
 
 TokenizeReport tokenize(const TokenizeOptions& options, const std::function<bool(int64_t, int64_t)>& progress) {
@@ -177,17 +201,44 @@ TokenizeReport tokenize(const TokenizeOptions& options, const std::function<bool
       .chat = template_of(options, config), .bos = config.bos, .eos = config.eos, .text_field = options.text_field};
   rules.learn_all = options.learn_all;
   rules.end = end_of(tokenizer, options, report.end_of_text);
+  for (const fs::path& input : options.inputs) refuse_to_replace(input, options.output);
   Corpus corpus(options.inputs);
   std::vector<PieceEncoder> workers;
   for (size_t i = 0; i < worker_count(options.threads); ++i) workers.emplace_back(tokenizer, rules);
-  TokenFileWriter writer(options.output, report.vocab);
+  const fs::path journal_file = options.output.string() + ".resume";
+  TokenizeJournal journal{.key = tokenize_key(options), .place = {}, .mark = {}, .report = {}};
+  if (const auto before = read_journal(journal_file, journal.key)) {
+    journal = *before;
+    corpus.seek(journal.place);
+    report.documents = journal.report.documents;
+    report.repaired = journal.report.repaired;
+    report.dropped = journal.report.dropped;
+    report.begun = journal.place.done;
+  }
+  TokenFileWriter writer(options.output, report.vocab, journal.mark);
   Collector collector(writer, report);
   report.bytes = corpus.bytes();
-  report.stopped = !work_through(corpus, workers, progress, [&](const Encoded& piece) { collector.add(piece); });
+  auto saved = std::chrono::steady_clock::now();
+  const auto save_now_and_then = [&](int64_t done, int64_t total) {
+    const bool goes_on = progress(done, total);
+    const auto now = std::chrono::steady_clock::now();
+    if (!goes_on || now - saved > std::chrono::seconds(30)) {
+      journal.place = corpus.place();
+      journal.mark = writer.mark();
+      journal.report = report;
+      write_journal(journal_file, journal);
+      saved = now;
+    }
+    return goes_on;
+  };
+  report.stopped =
+      !work_through(corpus, workers, save_now_and_then, [&](const Encoded& piece) { collector.add(piece); });
   if (report.stopped) return report;
   report.tokens = writer.tokens();
   report.learnt = writer.learnt();
-  if (report.tokens > 0) writer.finish();
+  report.tokens > 0 ? writer.finish() : writer.discard();
+  std::error_code none;
+  fs::remove(journal_file, none);
   return report;
 }
 

@@ -43,11 +43,12 @@ class PieceCounter {
 
 int64_t train_tokenizer(const std::filesystem::path& folder, int64_t vocab, const TokenizeOptions& options,
                         const std::function<bool(int64_t, int64_t)>& progress) {
-  const std::filesystem::path file = folder / "tokenizer.json";
-  if (std::filesystem::exists(file)) {
-    throw Error(ErrorCode::invalid_argument, {.where = file.string(),
+  const std::filesystem::path file = folder / "tokenizer.json", config_file = folder / "tokenizer_config.json";
+  for (const std::filesystem::path& there : {file, config_file}) {
+    if (!std::filesystem::exists(there)) continue;
+    throw Error(ErrorCode::invalid_argument, {.where = there.string(),
                                               .what = "there is a tokenizer already, and models may need it",
-                                              .fix = "Choose a new folder."});
+                                              .fix = "Choose a new folder, or use this one without --train-bpe."});
   }
   const SampleRules rules{
       .chat = ChatTemplate::named("chatml"), .bos = {}, .eos = {}, .text_field = options.text_field};
@@ -59,7 +60,7 @@ int64_t train_tokenizer(const std::filesystem::path& folder, int64_t vocab, cons
   const std::string tokenizer = train_byte_bpe(workers[0].words, vocab);
   make_folder(folder);
   const Json config(Json::Object{{"tokenizer_class", "PreTrainedTokenizerFast"}, {"eos_token", kTrainedEnd}});
-  write_text_file(folder / "tokenizer_config.json", config.dump());
+  write_text_file(config_file, config.dump());
   write_text_file(file, tokenizer);
   return Tokenizer::load(file).vocab();
 }

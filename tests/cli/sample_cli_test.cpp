@@ -1,10 +1,14 @@
 // tigon sample and tigon eval: a model speaks, and foretells a text.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "cli/program.hpp"
 
@@ -44,7 +48,7 @@ TEST(SampleCli, TheSameSeedSaysTheSame) {
 
 TEST(SampleCli, AFileOfPromptsGivesALineOfJsonForEach) {
   const Folder folder;
-  std::ofstream(folder / "prompts") << "e\n\neee\nsay \"ee\nee";
+  std::ofstream(folder / "prompts") << "e\n\neee\r\n\r\nsay \"ee\nee";
   const std::string flags = "--temperature 0 --tokens 5 --prompts " + (folder / "prompts");
   const std::string lines = R"({"prompt":"e","text":"eeeee"}
 {"prompt":"eee","text":"eeeee"}
@@ -73,6 +77,8 @@ TEST(SampleCli, SaysWhatIsWrong) {
   expect(tigon("sample --prompt e --model " + (folder / "none")), 2, {"does not exist"});
   std::filesystem::create_directories(folder / "empty");
   expect(tigon("sample --prompt e --model " + (folder / "empty")), 1, {"config.json"});
+  std::ofstream(folder / "empty/adapter_config.json") << "{}";
+  expect(tigon("sample --prompt e --model " + (folder / "empty")), 2, {"these are adapters", "--adapters"});
   expect(tigon(sample("")), 2, {"nothing to continue", "--prompts FILE"});
   expect(tigon(sample("--prompts " + (folder / "nothing"))), 2, {"no prompt in this file"});
   expect(tigon(sample("--prompt e --prompts " + (folder / "nothing"))), 2, {"excludes"});
@@ -98,6 +104,37 @@ TEST(SampleCli, TrainingShowsWhatItHasLearnt) {
   expect(tigon(run + "--prompt e"), 2, {"--prompt requires --sample-every"});
   expect(tigon(run + "--sample-every 6 --offload all --lean-loss"), 1, {"the head as a whole", "tigon sample"});
   expect(tigon(run + "--sample-every 6 --prompt " + std::string(3000, 'e')), 2, {"--prompt", "no room", "3000"});
+}
+
+// A dialogue waits for a question most of its time.
+TEST(SampleCli, CtrlCEndsADialogueThatWaits) {
+  int questions[2], answers[2];
+  ASSERT_EQ(pipe(questions) + pipe(answers), 0);
+  const std::string command = "exec " TIGON_PROGRAM " " + sample("--chat --template chatml --tokens 1");
+  const pid_t program = fork();
+  if (program == 0) {
+    (void)dup2(questions[0], STDIN_FILENO);
+    (void)dup2(answers[1], STDOUT_FILENO);
+    for (const int file : {questions[0], questions[1], answers[0], answers[1]}) (void)close(file);
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  (void)close(answers[1]);
+  ASSERT_EQ(write(questions[1], "e\n", 2), 2);
+  for (char c = 0; c != '\n';) ASSERT_EQ(read(answers[0], &c, 1), 1);  // the end of the answer
+  using namespace std::chrono_literals;
+  std::this_thread::sleep_for(300ms);
+  (void)kill(program, SIGINT);
+  int status = 0;
+  pid_t ended = 0;
+  for (int i = 0; i < 100 && ended == 0; ++i) {
+    std::this_thread::sleep_for(100ms);
+    ended = waitpid(program, &status, WNOHANG);
+  }
+  EXPECT_EQ(ended, program);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+  if (ended == 0) (void)kill(program, SIGKILL), (void)waitpid(program, &status, 0);
+  for (const int file : {questions[0], questions[1], answers[0]}) (void)close(file);
 }
 
 TEST(EvalCli, ForetellsAText) {

@@ -167,6 +167,21 @@ TEST_P(GeneratorCase, EvaluatesEveryToken) {
   const Evaluator::Result cut = rows.evaluate(file);
   EXPECT_EQ(cut.tokens, kTokens - 1);
   EXPECT_NEAR(cut.loss, expected, GetParam().tolerance * kTokens);
+  // The same with a mask: what it leaves out is seen and does not count.
+  std::vector<bool> learnt(text.size(), true);
+  for (size_t i = 0; i < 6; ++i) learnt[i] = false;
+  {
+    TokenFileWriter writer(folder_ / "masked", model.vocab);
+    writer.add(text, learnt);
+    writer.finish();
+  }
+  const Evaluator::Result masked = rows.evaluate(TokenFile(folder_ / "masked"));
+  EXPECT_EQ(masked.tokens, kTokens - 6);
+  EXPECT_EQ(masked.read, kTokens - 1);
+  double left_out = 0;
+  for (size_t i = 0; i < 5; ++i)
+    left_out += loss_of(i == 0 ? generator.read({{text[i]}}) : generator.add(std::array{text[i]}), text[i + 1]);
+  EXPECT_NEAR(masked.loss, expected - left_out, GetParam().tolerance * kTokens);
 }
 
 INSTANTIATE_TEST_SUITE_P(

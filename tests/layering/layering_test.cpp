@@ -41,7 +41,7 @@ const std::map<std::string, Room> kRooms = {
     {"storage",
      {{"include/tigon/storage", "src/storage"},
       {"core", "json"},
-      {"liburing.h", "fcntl.h", "sys/file.h", "sys/statfs.h", "sys/statvfs.h", "unistd.h"}}},
+      {"liburing.h", "fcntl.h", "sys/file.h", "sys/stat.h", "sys/statfs.h", "sys/statvfs.h", "unistd.h"}}},
     {"text", {{"include/tigon/text", "src/text"}, {"core", "json", "storage"}, {"pcre2.h", "utf8proc.h"}}},
     {"trace",
      {{"include/tigon/trace", "src/trace"},

@@ -1,12 +1,14 @@
 """Ids and texts are those of the `tokenizers` package, for the settings of every family."""
 
 import json
+import os
 import random
+import subprocess
 import sys
 import unicodedata
 
 import pytest
-from families import AUSTEN, FAMILIES, OTHERS, gpt2, merges_as_strings, trained
+from families import AUSTEN, FAMILIES, OTHERS, ROOT, gpt2, merges_as_strings, trained
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 
@@ -184,3 +186,42 @@ def test_added_tokens_of_every_kind(family, strip, single_word, normalized, prob
     ]
     for _ in range(400):
         same(pair, "".join(random.choice(pieces) for _ in range(random.randrange(1, 9))), skips)
+
+
+def places(value, at=()):
+    """Where something stands in a file; of long lists and large objects some of it."""
+    members = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else [])
+    for key, member in members if len(members) < 30 else random.sample(members, 5):
+        yield (*at, key)
+        yield from places(member, (*at, key))
+
+
+def test_broken_files(tmp_path):
+    """Files of which some parts are others, or are not there: they are refused by an error, or work; nothing else happens."""
+    program = os.environ.get("TIGON_TEXT_PROBE", str(ROOT / "build" / "release" / "bin" / "text_probe"))
+    odd = [None, True, -1, 2**31, 2**64, 1e300, "", "a", "\0", "x" * 10_000, [], {}, [[]], ["a", "b"], {"String": "e"},
+           {"Regex": "(a+)+b"}, {"Regex": "(?:a|aa)+"}, {"type": "Fuse"},
+           {"type": "Strip", "content": "a", "start": 9, "stop": 9},
+           {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 999}] * 9},
+           {"type": "Metaspace", "replacement": "e", "prepend_scheme": "first"}, {"type": "ByteLevel"}]  # fmt: skip
+    random.seed(6)
+    text, answers = (AUSTEN[:2000] + OTHERS + "a" * 999).encode().hex(), []
+    for i in range(300):
+        file = json.loads(trained(FAMILIES[i % len(FAMILIES)]).to_str())
+        for _ in range(random.randrange(1, 3)):
+            *above, last = random.choice(list(places(file)))
+            inside = file
+            for key in above:
+                inside = inside[key]
+            if random.random() < 0.2:
+                del inside[last]
+            else:
+                inside[last] = random.choice(odd)
+        written = json.dumps(file)
+        (tmp_path / "tokenizer.json").write_text(written[: random.randrange(len(written))] if i % 20 == 0 else written)
+        ran = subprocess.run([program, tmp_path / "tokenizer.json"], input=f"encode {text}\ndecode 1 0 1 2 3\n",
+                             capture_output=True, text=True, timeout=60)  # fmt: skip
+        assert ran.returncode in (0, 1), (i, ran.stderr)
+        answers.append(ran.returncode)
+    assert 0 in answers
+    assert 1 in answers

@@ -1,7 +1,9 @@
 """`tigon tokenize`: its token files hold what Transformers makes of the same texts and chats."""
 
+import fcntl
 import json
 import os
+import signal
 import struct
 import subprocess
 from pathlib import Path
@@ -13,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("TIGON", str(ROOT / "build" / "release" / "bin" / "tigon"))
 
 # As published with the models. Names here are ours.
 ALTERNATE = (
@@ -34,9 +37,116 @@ def with_default(system):
     )
 
 
+QWEN25 = r"""{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- messages[0]['content'] }}
+    {%- else %}
+        {{- 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' }}
+    {%- endif %}
+    {{- "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>" }}
+    {%- for tool in tools %}
+        {{- "\n" }}
+        {{- tool | tojson }}
+    {%- endfor %}
+    {{- "\n</tools>\n\nFor each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {{- '<|im_start|>' + message.role }}
+        {%- if message.content %}
+            {{- '\n' + message.content }}
+        {%- endif %}
+        {%- for tool_call in message.tool_calls %}
+            {%- if tool_call.function is defined %}
+                {%- set tool_call = tool_call.function %}
+            {%- endif %}
+            {{- '\n<tool_call>\n{"name": "' }}
+            {{- tool_call.name }}
+            {{- '", "arguments": ' }}
+            {{- tool_call.arguments | tojson }}
+            {{- '}\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- elif message.role == "tool" %}
+        {%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}
+            {{- '<|im_start|>user' }}
+        {%- endif %}
+        {{- '\n<tool_response>\n' }}
+        {{- message.content }}
+        {{- '\n</tool_response>' }}
+        {%- if loop.last or (messages[loop.index0 + 1].role != "tool") %}
+            {{- '<|im_end|>\n' }}
+        {%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+{%- endif %}
+"""  # noqa: E501
+
+# Without what it says of tools.
+QWEN3 = r"""{%- if messages[0].role == 'system' %}
+        {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+    {%- endif %}
+{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.multi_step_tool = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- else %}
+            {%- if '</think>' in content %}
+                {%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+                {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+            {%- endif %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {%- if loop.last or (not loop.last and reasoning_content) %}
+                {{- '<|im_start|>' + message.role + '\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+            {%- else %}
+                {{- '<|im_start|>' + message.role + '\n' + content }}
+            {%- endif %}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}"""  # noqa: E501
+
 TEMPLATES = {
     "chatml": (qwen2, "{% for message in messages %}" + CHATML),
     "qwen2": (qwen2, with_default("You are a helpful assistant.")),
+    "qwen2.5": (qwen2, QWEN25),
+    "qwen3": (qwen2, QWEN3),
     "smollm2": (smollm2, with_default("You are a helpful AI assistant named SmolLM, trained by Hugging Face")),
     "llama3": (
         llama3,
@@ -85,10 +195,8 @@ EDGES = {
 
 @pytest.fixture(scope="session")
 def tigon():
-    program = os.environ.get("TIGON", str(ROOT / "build" / "release" / "bin" / "tigon"))
-
     def run(*words, check=True):
-        result = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
+        result = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True)
         assert not check or result.returncode == 0, result.stdout + result.stderr
         return result
 
@@ -170,7 +278,7 @@ def test_chats_are_what_transformers_makes_of_them(name, recognised, tigon, fold
     lines = write_lines(tmp_path / "chats.jsonl", [{"messages": chat} for chat in chats])
     if not recognised:  # whatever the folder says
         (model / "chat_template.jinja").write_text("{{ messages }}")
-    words = [] if recognised else ["--template", name]
+    words = [] if recognised and template != QWEN3 else ["--template", name]
     tigon("tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin", *words)
     file = Tokens(tmp_path / "tokens.bin")
     assert file.vocab == len(theirs)
@@ -192,6 +300,18 @@ def test_chats_are_what_transformers_makes_of_them(name, recognised, tigon, fold
             text = theirs.decode(run, skip_special_tokens=False, clean_up_tokenization_spaces=False)
             assert text.replace(end, "").strip() == answer.strip()
             assert text.rstrip().endswith(end)
+
+
+def test_thoughts_have_no_place(tigon, folder, tmp_path):
+    model, _ = folder(*TEMPLATES["qwen3"])
+    chats = [
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": b}] for b in ("b", "<think>c</think>b")
+    ]
+    lines = write_lines(tmp_path / "chats.jsonl", [{"messages": chat} for chat in chats])
+    words = ["tokenize", lines, "--tokenizer", model, "--output", tmp_path / "tokens.bin"]
+    assert "--template" in tigon(*words, check=False).stderr  # this text is not known
+    said = tigon(*words, "--template", "qwen3").stdout
+    assert f"dropped 1 line: chat template: it has no place for thoughts ({lines}:2)" in said
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma", "llama2"])
@@ -297,6 +417,51 @@ def test_what_is_dropped_is_said(tigon, folder, tmp_path):
     assert len(Tokens(tmp_path / "tokens.bin").starts) == 2
 
 
+def test_lines_that_are_odd_and_say_something(tigon, folder, tmp_path):
+    """Numbers beyond 64 bits, fields that are null, bytes that are no UTF-8: nothing of that costs a line."""
+    model, theirs = folder(*TEMPLATES["chatml"])
+    (tmp_path / "lines.jsonl").write_bytes(
+        b'{"text": "one", "hash": 18446744073709551615, "other": 123456789012345678901234567890}\n'
+        b'{"messages": null, "prompt": null, "text": "two"}\n'
+        b'{"text": "\xff three \xe2\x82"}\n'
+        b'{"instruction": "four", "input": null, "output": "five"}\n'
+        b'{"messages": [{"role": "user", "content": "a", "tool_calls": null}, {"role": "assistant", "content": "b"}]}\n'
+    )
+    said = tigon("tokenize", tmp_path / "lines.jsonl", "--tokenizer", model, "--output", tmp_path / "t.bin").stdout
+    assert "dropped" not in said
+    assert "1 pieces of text have bytes that are no UTF-8" in said
+    texts = [
+        theirs.decode(ids, clean_up_tokenization_spaces=False) for ids, _ in Tokens(tmp_path / "t.bin").documents()
+    ]
+    end = theirs.eos_token
+    assert texts[:3] == ["one" + end, "two" + end, "\ufffd three \ufffd" + end]
+    assert "four" in texts[3]
+    assert len(texts) == 5
+
+
+def test_lines_that_are_too_long_are_dropped_and_no_more(tigon, folder, tmp_path):
+    model, _ = folder(gpt2)
+    with (tmp_path / "lines.jsonl").open("w") as file:
+        file.write('{"text": "a"}\n{"text": "')
+        for _ in range(66):
+            file.write("x" * (1 << 20))
+        file.write('"}\n{"text": "b"}\n')
+    said = tigon("tokenize", tmp_path / "lines.jsonl", "--tokenizer", model, "--output", tmp_path / "t.bin").stdout
+    assert f"dropped 1 line: the line is longer than 64 MiB ({tmp_path / 'lines.jsonl'}:2)" in said
+    assert len(Tokens(tmp_path / "t.bin").starts) == 2
+
+
+def test_no_line_speaks_to_the_terminal(tigon, folder, tmp_path):
+    model, _ = folder(gpt2)
+    roles = ["\x1b[2J" + "x" * 1000, "é"]
+    samples = [{"messages": [{"role": role, "content": "a"}, {"role": "assistant", "content": "b"}]} for role in roles]
+    lines = write_lines(tmp_path / "lines.jsonl", [*samples, {"text": "a"}])
+    said = tigon("tokenize", lines, "--tokenizer", model, "--template", "chatml", "--output", tmp_path / "t.bin").stdout
+    assert "\x1b" not in said
+    assert max(map(len, said.splitlines())) < 400
+    assert "got é" in said
+
+
 def test_bytes_do_not_depend_on_threads(tigon, folder, tmp_path):
     """Several pieces of each kind, and a text that is cut."""
     model, theirs = folder(gpt2)
@@ -315,6 +480,53 @@ def test_bytes_do_not_depend_on_threads(tigon, folder, tmp_path):
     assert theirs.decode(documents[count][0][:-1], clean_up_tokenization_spaces=False) == text
 
 
+def test_what_was_stopped_goes_on(tigon, folder, tmp_path):
+    """By Ctrl-C in a text and in lines: the bytes are those of a run that nobody stopped."""
+    model, _ = folder(gpt2)
+    (tmp_path / "book.txt").write_text(AUSTEN * 2)
+    samples = [{"text": line} if len(line) % 50 else "{" for line in AUSTEN.split("\n") if line]
+    lines = write_lines(tmp_path / "lines.jsonl", [*samples, {"prompt": "a", "completion": "b"}] * 5)
+    output = tmp_path / "tokens.bin"
+    words = ["tokenize", tmp_path / "book.txt", lines, "--tokenizer", model, "--threads", 1, "--output", output]
+    whole = tigon(*words).stdout.splitlines()
+    expected = output.read_bytes()
+    output.unlink()
+
+    def stopped(after, by):
+        process = subprocess.Popen(
+            [PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(after):
+            process.stderr.readline()
+        process.send_signal(by)
+        said, _ = process.communicate()
+        return process.returncode, said
+
+    left = ["tokens.bin.documents", "tokens.bin.part", "tokens.bin.resume"]
+    for _ in range(2):
+        code, said = stopped(1, signal.SIGINT)
+        assert code == 130
+        assert "the same command goes on from there" in said
+        assert sorted(path.name for path in tmp_path.glob("tokens.bin*")) == left
+    code, _ = stopped(1, signal.SIGKILL)
+    assert code == -9
+    with (tmp_path / "tokens.bin.part").open() as file:  # another run
+        fcntl.flock(file, fcntl.LOCK_EX)
+        busy = tigon(*words, check=False)
+        assert busy.returncode == 2
+        assert "another run is writing this file" in busy.stderr
+    rest = tigon(*words).stdout.splitlines()
+    assert "were done by an earlier run" in rest[-1]
+    assert rest[:-1] == whole[:-1]
+    assert output.read_bytes() == expected
+    assert [path.name for path in tmp_path.glob("tokens.bin*")] == ["tokens.bin"]
+    # Of other words nothing is gone on with.
+    output.unlink()
+    stopped(1, signal.SIGINT)
+    words += ["--end-of-text", "none"]
+    assert "earlier run" not in tigon(*words).stdout
+
+
 def test_errors_leave_nothing(tigon, folder, tmp_path):
     model, _ = folder(gpt2)
     (tmp_path / "a.txt").write_text("a")
@@ -329,6 +541,10 @@ def test_errors_leave_nothing(tigon, folder, tmp_path):
         assert not list(tmp_path.glob("tokens.bin*"))
         return result.stderr
 
+    same = tigon("tokenize", tmp_path / "a.txt", "--tokenizer", model, "--output", tmp_path / "a.txt", check=False)
+    assert same.returncode == 2
+    assert "take the place of an input" in same.stderr
+    assert (tmp_path / "a.txt").read_text() == "a"
     assert "jq" in refused(tmp_path / "a.json", "--tokenizer", model)
     assert "gzip" in refused(tmp_path / "a.gz", "--tokenizer", model)
     assert "nothing is left" in refused(tmp_path / "none.jsonl", "--tokenizer", model)
@@ -395,6 +611,13 @@ def test_a_tokenizer_of_lines(tigon, tmp_path):
                   check=False)  # fmt: skip
     assert again.returncode == 2
     assert "there is a tokenizer already" in again.stderr
+    assert "without --train-bpe" in again.stderr
+    (tmp_path / "new1" / "tokenizer.json").unlink()  # a folder with tokenizer.model, say
+    config = (tmp_path / "new1" / "tokenizer_config.json").read_text()
+    again = tigon("tokenize", lines, "--train-bpe", 500, "--tokenizer", tmp_path / "new1", "--output", tmp_path / "t.bin",
+                  check=False)  # fmt: skip
+    assert again.returncode == 2
+    assert (tmp_path / "new1" / "tokenizer_config.json").read_text() == config
 
 
 def test_trains_on_it(tigon, folder, tmp_path):

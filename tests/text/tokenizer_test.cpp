@@ -8,6 +8,7 @@
 
 #include "json/json.hpp"
 #include "text/regex.hpp"
+#include "text/word_cache.hpp"
 #include "tigon/core/error.hpp"
 
 namespace tigon {
@@ -77,6 +78,7 @@ TEST(Tokenizer, RefusesFilesThatContradictThemselves) {
   expect_refused(with(R"("b":1)", R"("b":0)"), {"two tokens", "0"});
   expect_refused(with(R"("b":1)", R"("b":-1)"), {"out of range", "-1"});
   expect_refused(with(R"("b":1)", R"("b":99999999999)"), {"out of range"});
+  expect_refused(with(R"("b":1)", R"("b":4194304)"), {"out of range"});  // ids are an index, which takes memory
   expect_refused(with(R"("a b")", R"("a c")"), {"merges[0]", "no such token", "c"});
   expect_refused(with(R"("a b")", R"("b a")"), {"merges[0]", "no such token", "ba"});
   expect_refused(with(R"("a b")", R"("ab")"), {"merges[0]", "two parts"});
@@ -124,6 +126,28 @@ TEST(Tokenizer, WhatWasEncodedBeforeChangesNothing) {
   }
 }
 
+TEST(WordCache, AZeroAtTheEndIsOfTheWord) {
+  WordCache cache;
+  for (uint32_t i = 0; i < 1'000'000; ++i) {
+    std::string word = std::to_string(i);
+    cache.put(WordCache::Key(word), std::array{7});
+    word.push_back('\0');
+    ASSERT_TRUE(cache.find(WordCache::Key(word)).empty()) << i;
+  }
+}
+
+TEST(Tokenizer, ALetterThatBecomesALibraryIsRefusedBeforeMemoryIsTaken) {
+  const auto replace = [](const char* pattern, char content, size_t count) {
+    return R"({"type":"Replace","pattern":{"String":")" + std::string(pattern) + R"("},"content":")" +
+           std::string(count, content) + R"("})";
+  };
+  const std::string steps = replace("a", 'c', 1000) + "," + replace("c", 'd', 1000) + "," + replace("d", 'e', 10'000);
+  const Tokenizer tokenizer = Tokenizer::parse(
+      with(R"("normalizer":null)", R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}"), "");
+  EXPECT_EQ(tokenizer.encode("b"), (std::vector<int32_t>{1}));
+  EXPECT_THROW((void)tokenizer.encode("a"), Error);
+}
+
 // Ten times the text would take a hundred times as long, if anything took the square of it.
 TEST(Tokenizer, LongRunsTakeTimeByTheirLength) {
   const Tokenizer bytes = Tokenizer::parse(kBytes, "");
@@ -141,6 +165,27 @@ TEST(Tokenizer, LongRunsTakeTimeByTheirLength) {
       EXPECT_LT(large, 40 * small + 0.5) << unit;
     }
   }
+}
+
+TEST(Tokenizer, MarksTakeTimeByTheirNumber) {
+  TextEncoder encoder(Tokenizer::parse(kBytes, ""));
+  const auto seconds = [&](size_t count) {
+    std::string text;
+    std::vector<size_t> marks;
+    for (size_t i = 0; i < count; ++i) {
+      marks.insert(marks.end(), {text.size() + 2, text.size() + 4});  // between two tokens, and within one
+      text += "ab ab";
+    }
+    std::vector<int32_t> ids;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<size_t> places = encoder.encode_with_marks(text, marks, ids);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(ids.size(), 2 * count);
+    for (size_t i = 0; i < 2 * count; ++i) EXPECT_EQ(places[i], i / 2 * 2 + 1);
+    return time.count();
+  };
+  const double few = seconds(1000), many = seconds(20'000);
+  EXPECT_LT(many, 80 * few + 0.5);
 }
 
 TEST(Regex, SpaceIsWhatUnicodeCallsWhiteSpace) {

@@ -150,6 +150,49 @@ TEST(TokenFile, AFileThatWasNotFinishedIsNotThere) {
   EXPECT_THROW(writer.add(std::vector<int32_t>{-1}, {true}), Error);
 }
 
+TEST(TokenFile, AWriterGoesOnWhereAnotherWas) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "tokens";
+  const std::vector<int32_t> one = {1, 2, 3}, two = {4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const std::vector<bool> all(3, true), some = {true, false, true, true, false, true, false, false, true};
+  const auto whole = [&] {
+    TokenFileWriter writer(path, 300);
+    writer.add(one, all);
+    writer.add(two, some);
+    writer.add(one, all, false);
+    writer.add(two, some);
+    writer.finish();
+    return read_text_file(path, 1 << 20);
+  }();
+  std::filesystem::remove(path);
+  TokenFileWriter::Mark mark;
+  {
+    TokenFileWriter writer(path, 300);
+    writer.add(one, all);
+    writer.add(two, some);
+    mark = writer.mark();
+    writer.add(two, some);  // of which nobody hears again
+    EXPECT_THROW(TokenFileWriter(path, 300), Error) << "two writers";
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  {
+    TokenFileWriter writer(path, 300, mark);
+    EXPECT_EQ(writer.tokens(), 12);
+    writer.add(one, all, false);
+    writer.add(two, some);
+    writer.finish();
+  }
+  EXPECT_EQ(read_text_file(path, 1 << 20), whole);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "."), {}), 1);
+  EXPECT_THROW(TokenFileWriter(path, 300, mark), Error) << "there is nothing to go on with";
+  // A list that somebody else has written.
+  std::filesystem::rename(path, folder / "tokens.part");
+  write_text_file(folder / "tokens.documents", std::string(static_cast<size_t>(mark.list_bytes), '\x7f'));
+  TokenFileWriter writer(path, 300, mark);
+  EXPECT_THROW(writer.finish(), Error);
+  writer.discard();
+}
+
 TEST(TokenFile, HostileEndsAreRefused) {
   const TemporaryFolder folder;
   write_documents(folder / "tokens", 300, true);

@@ -135,6 +135,11 @@ def test_a_folder_of_bitsandbytes(tigon, tmp_path, write_tokens, name):
     whole = change_weights(folder, change, tmp_path / "whole")
     data = write_tokens(tokens_for(4).tolist(), VOCAB)
     losses = same_runs(tigon, tmp_path, data, [(quantized, ["--base", "nf4"]), (whole, [])], [])
+    # What is read and not trained, too.
+    flags = ["--precision", "bf16", "--data", data, "--seq", 16]
+    figures = [tigon("eval", "--model", path, *flags).stdout.split(";")[0] for path in (quantized, whole)]
+    assert "loss" in figures[0]
+    assert figures[0] == figures[1]
     model = AutoModelForCausalLM.from_pretrained(whole, dtype=torch.float32)
     assert losses[0] == pytest.approx(loss_of(model, *batch(tokens_for(4), 0)).item(), rel=3e-3)
 

@@ -115,9 +115,23 @@ def test_text_becomes_tokens_on_the_way_once(tigon, folder, tmp_path, monkeypatc
     refused = tigon(*flags, folder / "text.txt", "--model", model, check=False)
     assert refused.returncode == 2
     assert "--tokenizer" in refused.stderr
-    found = tigon(*flags, folder / "text.txt", "--model", model, "--tokenizer", elsewhere, "--documents", "apart").stdout
+    found = tigon(
+        *flags, folder / "text.txt", "--model", model, "--tokenizer", elsewhere, "--documents", "apart"
+    ).stdout
     assert "tokens of" in found
-    assert "tokens of" in tigon("tokenize", folder / "text.txt", "--tokenizer", elsewhere, "--output", tmp_path / "t2", "--end-of-text", "none").stdout
+    assert (
+        "tokens of"
+        in tigon(
+            "tokenize",
+            folder / "text.txt",
+            "--tokenizer",
+            elsewhere,
+            "--output",
+            tmp_path / "t2",
+            "--end-of-text",
+            "none",
+        ).stdout
+    )
     # A tokenizer of another model.
     shape = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**shape, "vocab_size": tokenizer.get_vocab_size() - 1}))
@@ -129,7 +143,20 @@ def test_text_becomes_tokens_on_the_way_once(tigon, folder, tmp_path, monkeypatc
 def test_perplexity_of_a_text_by_its_tokens(tigon, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = folder / "Llama-3.2-1B"
-    tigon("train", "--model", model, "--data", folder / "text.txt", "--seq", 32, "--steps", 1, "--no-gemm-ceiling", "--output", folder / "out")
+    tigon(
+        "train",
+        "--model",
+        model,
+        "--data",
+        folder / "text.txt",
+        "--seq",
+        32,
+        "--steps",
+        1,
+        "--no-gemm-ceiling",
+        "--output",
+        folder / "out",
+    )
     said = tigon("eval", "--model", folder / "out", "--data", folder / "text.txt", "--seq", 32).stdout
     tigon("tokenize", folder / "text.txt", "--tokenizer", model, "--output", tmp_path / "tokens")
     same = tigon("eval", "--model", folder / "out", "--data", tmp_path / "tokens", "--seq", 32).stdout
@@ -139,15 +166,55 @@ def test_perplexity_of_a_text_by_its_tokens(tigon, folder, tmp_path, monkeypatch
 
 def test_chats_are_learnt_on_the_way(tigon, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    chat = {"messages": [{"role": "user", "content": "Who is there?"}, {"role": "assistant", "content": "A friend, " * 9}]}
+    chat = {
+        "messages": [{"role": "user", "content": "Who is there?"}, {"role": "assistant", "content": "A friend, " * 9}]
+    }
     (folder / "chats.jsonl").write_text((json.dumps(chat) + "\n") * 20 + "no chat\n")
-    flags = ["--data", folder / "chats.jsonl", "--model", folder / "Llama-3.2-1B", "--seq", 16, "--steps", 1, "--no-gemm-ceiling"]
+    flags = [
+        "--data",
+        folder / "chats.jsonl",
+        "--model",
+        folder / "Llama-3.2-1B",
+        "--seq",
+        16,
+        "--steps",
+        1,
+        "--no-gemm-ceiling",
+    ]
     refused = tigon("train", *flags, check=False)
     assert refused.returncode == 1
     assert "--template" in refused.stderr
-    answers = tigon("train", *flags, "--template", "chatml").stdout
+    answers = tigon("train", *flags, "--template", "chatml", "--output", folder / "out").stdout
     assert f"dropped 1 line: the line is not JSON ({folder / 'chats.jsonl'}:21)" in answers
     assert " count" in answers
     whole = tigon("train", *flags, "--template", "chatml", "--loss-on", "all").stdout
     assert "of an earlier run" not in whole
     assert " count" not in whole
+    # Another template in the folder is another text; and nothing but whole files is in the cache.
+    assert "of an earlier run" in tigon("train", *flags, "--template", "chatml").stdout
+    (folder / "Llama-3.2-1B" / "chat_template.jinja").write_text("{{ messages }}")
+    assert "of an earlier run" not in tigon("train", *flags, "--template", "chatml").stdout
+    assert all(path.suffix == ".tokens" for path in (tmp_path / "cache" / "tigon").iterdir())
+    # What is evaluated is what would be learnt.
+    flags = ["eval", "--model", folder / "out", *flags[:2], "--seq", 16, "--template", "chatml", "--loss-on"]
+    counted = [int(re.search(r"; (\d+) tokens in rows", tigon(*flags, on).stdout)[1]) for on in ("completion", "all")]
+    learnt = [int(re.search(r"; (\d+) of them are learnt", said)[1]) for said in (answers, whole)]
+    assert counted == [learnt[0], learnt[1] - 1]  # nothing foretells the first token of all
+
+
+def test_a_tokenizer_from_elsewhere_goes_with_the_model(tigon, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model, words = folder / "Llama-3.2-1B", tmp_path / "words"
+    words.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (model / name).rename(words / name)
+    flags = ["--data", folder / "text.txt", "--tokenizer", words, "--seq", 32, "--steps", 1, "--no-gemm-ceiling"]
+    said = tigon(
+        "train", "--model", model, *flags, "--output", folder / "out", "--sample-every", 1, "--prompt", "It is"
+    ).stdout
+    assert "says: It is" in said
+    assert (folder / "out" / "tokenizer.json").read_bytes() == (words / "tokenizer.json").read_bytes()
+    assert AutoTokenizer.from_pretrained(folder / "out").eos_token == "<end>"
+    refused = tigon("train", "--model", model, *flags[:2], "--tokenizer", tmp_path, check=False)
+    assert refused.returncode == 2
+    assert "no tokenizer.json" in refused.stderr

@@ -15,10 +15,12 @@ struct FrozenOptions {
   int threads = 0;  // of the CPU; 0: all. Results do not depend on it
   Precision precision{};
   LoraConfig lora{};  // of adapters beside it
+  BaseFormat base{};  // nf4: of a folder that is stored so
 };
 
-// The type that a folder's weights are stored in.
+// The types that a folder's weights are stored in.
 Precision stored_precision(const std::filesystem::path& folder);
+BaseFormat stored_base(const std::filesystem::path& folder);
 
 // The bytes of a model that is read, all planned before they are taken.
 struct FrozenBytes {

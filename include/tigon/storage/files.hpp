@@ -18,6 +18,9 @@ std::ifstream open_to_read(const std::filesystem::path& path);
 // A whole file as text. Files larger than `limit` are refused: nothing that is read this way is large.
 std::string read_text_file(const std::filesystem::path& path, int64_t limit);
 
+// The file that a name to write to means: a link leads to another name. Error for what is no plain file.
+std::filesystem::path file_to_write(std::filesystem::path path);
+
 // A file that appears whole or not at all: written beside its name, flushed to the disk, then renamed over it. A link
 // stays, and the file that it leads to is the one that is written. A name that is taken by something else than a plain
 // file is refused. A writer that is destroyed before commit() leaves nothing.

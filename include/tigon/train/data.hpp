@@ -113,11 +113,18 @@ class Sampler {
   std::vector<uint32_t> order_;
 };
 
-// Writes a token file of version 2, a document after the other. It appears whole, by finish(), or not at all. What has
-// to wait for the last token waits in memory: 8 bytes per document, and a bit per token where there is a mask.
+// Writes a token file of version 2, a document after the other. It appears whole, by finish(). Until then its tokens
+// are in FILE.part, and what has to wait for the last of them in FILE.documents; both are gone where nothing was
+// marked.
 class TokenFileWriter {
  public:
+  // How far it was written, for another writer to go on from there.
+  struct Mark {
+    int64_t tokens = 0, learnt = 0, list_bytes = 0;
+  };
+
   TokenFileWriter(const std::filesystem::path& path, int64_t vocab);
+  TokenFileWriter(const std::filesystem::path& path, int64_t vocab, const Mark& from);
   ~TokenFileWriter();
   TokenFileWriter(const TokenFileWriter&) = delete;
   TokenFileWriter& operator=(const TokenFileWriter&) = delete;
@@ -125,7 +132,11 @@ class TokenFileWriter {
   // A document, not empty, or more of the last one. `learnt`, as long as the tokens: which of them count as labels.
   // Where none was ever left out, no mask is written.
   void add(std::span<const int32_t> tokens, const std::vector<bool>& learnt, bool begins = true);
+  // Of all that was added so far, which is on the disk then and stays there.
+  Mark mark();
   void finish();
+  // Leaves nothing, whatever was marked.
+  void discard() noexcept;
   int64_t tokens() const noexcept;
   int64_t learnt() const noexcept;
 

@@ -12,6 +12,7 @@ namespace tigon {
 // Where a run's tokens come from and where its results go.
 struct RunOptions {
   std::filesystem::path model_folder{};  // weights to start from; empty, or with a config.json alone: random ones
+  std::filesystem::path tokenizer{};     // a folder whose tokenizer goes with the output; empty: none
   std::filesystem::path adapters{};      // of PEFT, to begin with; empty: from the seed. With TrainConfig::lora
   std::filesystem::path data{};          // a token file or text; empty: random tokens
   std::filesystem::path eval_data{};     // empty: the last `eval_fraction` of the data, which is then not trained on

@@ -26,6 +26,10 @@ struct TokenizeOptions {
 int64_t train_tokenizer(const std::filesystem::path& folder, int64_t vocab, const TokenizeOptions& options,
                         const std::function<bool(int64_t, int64_t)>& progress);
 
+// Tells by a few letters what decides the output: the options, the tokenizer's files, and of inputs name, size and
+// time.
+std::string tokenize_key(const TokenizeOptions& options);
+
 // What became of the input.
 struct TokenizeReport {
   // Lines that gave nothing, by the reason, with the first few of them: "file:line".
@@ -40,19 +44,21 @@ struct TokenizeReport {
   int64_t vocab = 0;
   std::string end_of_text;  // the token; empty: none
   std::vector<Dropped> dropped;
+  int64_t begun = 0;     // bytes that an earlier run had done
   bool stopped = false;  // by `progress`
 };
 
-// By all cores, in the order of the input whatever their number, in memory that does not grow with it but for what
-// TokenFileWriter keeps. A text file is a document; it is read in pieces of 4 MiB, cut at line ends, and the ids around
-// such a cut may be others than in one piece. Of JSON lines each is one:
+// By all cores, in the order of the input whatever their number, in memory that does not grow with it. A text file is a
+// document; it is read in pieces of 4 MiB, cut at line ends where there are any, and the ids around such a cut may be
+// others than in one piece. Of JSON lines each is one:
 //   {"text": …}                                          a text
 //   {"messages": [{"role": …, "content": …}, …]}         a chat, by a template
 //   {"conversations": [{"from": …, "value": …}, …]}      the same, as ShareGPT has it
 //   {"prompt": …, "completion": …}                       both, one behind the other
 //   {"instruction": …, "input": …, "output": …}          Alpaca's; by the template, or by Alpaca's own words
-// `progress` is told how many bytes of how many are done; false ends it all, and nothing is written.
-// So it is where nothing is left of the input.
+// `progress` is told how many bytes of how many are done; false ends it. What there is by then stays beside the output
+// (FILE.part, .documents and .resume; a kill leaves that of the last half minute), and the same call goes on from
+// there. Nothing is written where nothing is left of the input.
 TokenizeReport tokenize(const TokenizeOptions& options, const std::function<bool(int64_t, int64_t)>& progress);
 
 }  // namespace tigon
