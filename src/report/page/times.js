@@ -13,7 +13,7 @@ function addTimes() {
   const byName = (point) => {
     const sums = new Map();
     for (const row of point.times.rows) {
-      const sum = sums.get(row.name) ?? {name: row.name, calls: 0, seconds: 0, floor: 0, phases: {}};
+      const sum = sums.get(row.name) ?? {name: row.name, calls: 0, seconds: 0, floor: 0, phases: {__proto__: null}};
       sum.calls += row.calls ?? 0;
       sum.seconds += row.seconds;
       sum.floor += row.floor_seconds ?? 0;
@@ -109,7 +109,7 @@ function addWaits() {
   });
   const made = figure({name: 'waits', title: 'Shares of a step', height: 46 + 46 * able.length, settings,
     rows: () => [['id', ...kinds.map(([key]) => key)], ...able.map((point) => [point.id, ...kinds.map(([key]) => point.measured.waits[key])])]});
-  section('waits', 'What offloaded steps waited for', lead('Weights, gradients and states come and go beside the computing. What shows here is what they were late.'),
+  section('waits', 'What offloaded steps waited for', lead('Weights, gradients and states come and go while the device computes. Where they came too late, it waited.'),
     legend(() => kinds.map(([, text, place]) => ({text, colour: colourOfStrategy(place)}))),
     element('div', {class: 'figures one'}, made.root));
   drawSoon([made]);
