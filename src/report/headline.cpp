@@ -160,8 +160,14 @@ class Headline {
       if (point.done && (best == nullptr || point.tokens_per_second > best->tokens_per_second)) best = &point;
     }
     if (best == nullptr) return std::nullopt;
-    return fmt::format("The fastest point is {} at batch {} × {} tokens: {} tokens/s in {}.", title(best->strategy),
-                       best->batch, best->seq, with_commas(best->tokens_per_second), bytes_text(best->bytes));
+    const Point* next = nullptr;  // of another strategy
+    for (const Point& point : points_) {
+      if (point.done && point.strategy != best->strategy && (next == nullptr || point.fast > next->fast)) next = &point;
+    }
+    const bool close = next != nullptr && next->fast >= best->slow;
+    return fmt::format("The fastest point is {} at batch {} × {} tokens: {} tokens/s in {}{}.", title(best->strategy),
+                       best->batch, best->seq, with_commas(best->tokens_per_second), bytes_text(best->bytes),
+                       close ? fmt::format("; {} comes within its spread", title(next->strategy)) : "");
   }
 
   // How much faster ops are than the chain of steps that they stand for.

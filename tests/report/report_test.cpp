@@ -152,6 +152,11 @@ TEST_F(Study, SpeedsThatTheStepsDoNotTellApartAreNotCompared) {
   write("points/fused-1/point.json", point_text("fused", 1, 300, wide));
   const Summary summary = write_report(folder_, folder_ / "report.html");
   EXPECT_TRUE(contains(summary.headline[1], "equally fast within the spread")) << summary.headline[1];
+  // Nor is the fastest point one that is not told apart from another strategy's.
+  wide = done(1000);
+  wide.replace(wide.find("\"q80\": 1000"), 11, "\"q80\": 13000");
+  write("points/unfused-1/point.json", point_text("unfused", 1, 700, wide));
+  EXPECT_TRUE(contains(write_report(folder_, folder_ / "report.html").headline.back(), "; “Unfused” comes within"));
 }
 
 TEST_F(Study, FusedOpsAreComparedWithTheirSteps) {
