@@ -1,4 +1,6 @@
 // What a study asks: its points, and the words of each.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -29,8 +31,9 @@ void check_flags(const Study& study, const std::string& flags, const std::string
   static const std::set<std::string> kOwn = {"--batch", "--seq", "--accumulate", "--steps",
                                              "--cap",   "--log", "--record",     "--trace-steps"};
   for (const std::string& word : words_of(flags, where)) {
-    if (kOwn.contains(word.substr(0, word.find('='))))
-      refuse(study, word + " stands in the " + where, "Say it to the study: batches, seqs, accumulate, steps or cap.");
+    if (!kOwn.contains(word.substr(0, word.find('=')))) continue;
+    refuse(study, fmt::format("{} stands in the {}", word, where),
+           "Say it to the study: batches, seqs, accumulate, steps or cap.");
   }
 }
 
