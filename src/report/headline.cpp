@@ -186,7 +186,7 @@ class Headline {
     std::sort(ratios.begin(), ratios.end());
     const auto& [most, op] = ratios.back();
     if (ratios.size() == 1) return fmt::format("Fused, {} is {:.2f} × as fast.", op, most);
-    return fmt::format("Fused, {} ops are {:.2f} × as fast in the middle, and {} is it the most: {:.2f} ×.",
+    return fmt::format("Fused, the middle one of {} ops is {:.2f} × as fast; {} gains the most: {:.2f} ×.",
                        ratios.size(), ratios[ratios.size() / 2].first, op, most);
   }
 
