@@ -4,11 +4,11 @@
 
 #include "commands.hpp"
 #include "model_flags.hpp"
+#include "plan_anywhere.hpp"
 #include "rates.hpp"
 #include "report/report.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/memory/sizes.hpp"
-#include "tigon/ops/device_memory.hpp"
 #include "tigon/train/advice.hpp"
 
 namespace tigon::app {
@@ -123,40 +123,6 @@ void print_host_advice(const Planned& run, const Budget& budget) {
                human_bytes(a.bytes.disk), human_bytes(a.step.written), human_bytes(a.step.read),
                time.empty() ? "" : ", " + time + " time");
   }
-}
-
-// On the device; without a GPU as on the one that the CUDA backend assumes; without that backend, by the CPU's kernels.
-// Changes `train` to what was planned, and says in `note` where that is not quite what the device will hold.
-MemoryPlan plan_anywhere(const ModelConfig& model, const ParameterList& parameters, TrainConfig& train,
-                         std::string& note) {
-  std::string why;
-  try {
-    return plan_memory(model, parameters, train);
-  } catch (const Error& error) {
-    if (train.device.kind == DeviceKind::cpu || error.code() != ErrorCode::unsupported) throw;
-    why = error.what();
-  }
-  const Device wanted = train.device;
-  try {
-    train.device = assumed_gpu();
-    note = fmt::format("\nNo GPU here: as on an {}, but without what cuDNN takes for attention. ({})\n",
-                       assumed_gpu_name(), why);
-    return plan_memory(model, parameters, train);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
-  }
-  // The tensors are the same everywhere; what kernels and libraries take for themselves only the CUDA backend can say.
-  // The loss's chunk is the least that a GPU takes, with the CPU's f32 logits.
-  train.device = wanted;
-  train.memory.chunk.tokens = loss_chunk(model, train);
-  if (train.memory.moves_updates())
-    train.memory.updater = settled_updater(train.memory.updater, train.memory.homes, wanted, train.optimizer.kind);
-  train.device = {};
-  note = fmt::format(
-      "\nWithout a GPU or its backend, \"loss\" and \"workspace\" are what the CPU's kernels take; every other row\n"
-      "is what the GPU will hold. ({})\n",
-      why);
-  return plan_memory(model, parameters, train);
 }
 
 // The page, with the same run unfused beside it, so that what the fused kernels save is seen.

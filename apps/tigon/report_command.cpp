@@ -22,8 +22,9 @@ void run(const Flags& flags) {
   const report::Summary summary = report::write_report(folder, file);
   for (const std::string& sentence : summary.headline) fmt::print("{}\n", sentence);
   for (const std::string& note : summary.notes) fmt::print("note: {}\n", note);
-  fmt::print("{}{} of {} points; the page is {}\n", summary.headline.empty() && summary.notes.empty() ? "" : "\n",
-             summary.finished, summary.points, file.string());
+  if (!summary.headline.empty() || !summary.notes.empty()) fmt::print("\n");
+  if (summary.points > 0) fmt::print("{} of {} points; ", summary.finished, summary.points);
+  fmt::print("the page is {}\n", file.string());
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include <memory>
 
 #include "commands.hpp"
+#include "plan_anywhere.hpp"
 #include "progress.hpp"
 #include "rates.hpp"
 #include "report/report.hpp"
 #include "screen.hpp"
 #include "signals.hpp"
+#include "study/words.hpp"
 #include "tigon/core/error.hpp"
 #include "tigon/memory/sizes.hpp"
 #include "tigon/storage/files.hpp"
@@ -99,11 +101,16 @@ Study asked(const Flags& flags) {
                                                 .got = "'" + name + "'"});
     }
     study.strategies = std::move(chosen);
+    // A sweep of none of the chosen goes; one that names no strategies is of all.
+    std::vector<Sweep> sweeps;
     for (Sweep& sweep : study.sweeps) {
+      const bool all = sweep.strategies.empty();
       std::erase_if(sweep.strategies, [&](const std::string& name) {
         return std::find(flags.strategies.begin(), flags.strategies.end(), name) == flags.strategies.end();
       });
+      if (all || !sweep.strategies.empty()) sweeps.push_back(std::move(sweep));
     }
+    study.sweeps = std::move(sweeps);
   }
   return study;
 }
@@ -149,26 +156,40 @@ class StudyScreen final : public StudyObserver {
   size_t width_ = 0;
 };
 
+// A study of kernels alone runs somewhere too.
+std::vector<std::string> kernels_device(const Study& study) {
+  const std::vector<std::string> flags = words_of(study.kernels, "kernels");
+  std::vector<std::string> words = {"train"};
+  for (size_t w = 0; w + 1 < flags.size(); ++w) {
+    if (flags[w] == "--device") words.insert(words.end(), {flags[w], flags[w + 1]});
+  }
+  return words;
+}
+
 // What the study would run, without running it.
 void print_plans(const Study& study) {
   show("{}: {}\n\n", study.name, study.title);
+  std::string note;
   for (const StudyPoint& point : study_points(study)) {
-    const SpaceBytes bytes = planned(point_words(study, point)).plan.bytes();
+    TrainFlags flags = train_flags(point_words(study, point));
+    const ModelConfig model = flags.model.model_config();
+    const ParameterList parameters(model, flags.model.train.lora);
+    const SpaceBytes bytes = plan_anywhere(model, parameters, flags.model.train, note).bytes();
     const bool fits = study.cap_bytes == 0 || bytes.device <= study.cap_bytes;
     show("{:<28} {:>12} of the device{}{}\n", point.id, human_bytes(bytes.device),
          bytes.pinned + bytes.host > 0 ? fmt::format(", {} of the host", human_bytes(bytes.pinned + bytes.host)) : "",
          fits ? "" : "   more than the cap");
   }
   if (study.cap_bytes > 0) show("\ncap: {}\n", human_bytes(study.cap_bytes));
+  show("{}", note);
 }
 
 // The study's page, and what it says in words. A study is worth more than its page.
 void show_page(const std::filesystem::path& folder) {
   try {
     const report::Summary page = report::write_report(folder, folder / "report.html");
-    show("\n");
-    for (const std::string& sentence : page.headline) show("{}\n", sentence);
-    show("\nThe page with the pictures is {}\n", (folder / "report.html").string());
+    for (const std::string& sentence : page.headline) show("\n{}", sentence);
+    show("\n\nThe page with the pictures is {}\n", (folder / "report.html").string());
   } catch (const Error& error) {
     show("The page could not be made: {}\n", error.what());
   }
@@ -188,8 +209,8 @@ int run(const Flags& flags, const std::string& command) {
   StudyOptions options{
       .folder = flags.output.empty() ? "study-" + study.name : flags.output, .command = command, .prove = flags.prove};
   options.plan = planned;
-  TrainConfig train;
-  if (!points.empty()) train = train_flags(point_words(study, points.front())).model.train;
+  const TrainConfig train =
+      train_flags(points.empty() ? kernels_device(study) : point_words(study, points.front())).model.train;
   options.device = train.device;
 
   StudyScreen screen(study);
@@ -202,12 +223,16 @@ int run(const Flags& flags, const std::string& command) {
     show("Stopped. What is finished is kept in {}: the same command goes on from there.\n", options.folder.string());
     return signals.exit_code();
   }
-  show("\n{} points: {} done, {} out of memory, {} failed; all in {}\n", outcome.points, outcome.done,
-       outcome.out_of_memory, outcome.failed, options.folder.string());
+  if (outcome.points > 0) {
+    show("\n{} points: {} done, {} out of memory, {} failed; all in {}\n", outcome.points, outcome.done,
+         outcome.out_of_memory, outcome.failed, options.folder.string());
+  }
   show_page(options.folder);
-  if (outcome.smallest_cap > 0)
-    show("Nothing fits within the cap. The smallest that works is about --cap {}.\n", outcome.smallest_cap);
-  return outcome.failed > 0 ? 1 : 0;
+  if (outcome.smallest_plan > 0) {
+    show("Nothing fits within the cap. The smallest that works is --cap {}{}.\n", outcome.smallest_plan,
+         train.device.kind == DeviceKind::cpu ? "" : " and what the GPU's libraries take beside the plan");
+  }
+  return outcome.failed > 0 || outcome.kernels_failed ? 1 : 0;
 }
 
 }  // namespace
@@ -234,13 +259,16 @@ void add_study(CLI::App& app, std::vector<std::string> words, int& exit_code) {
   study->add_option("--device", flags->device, "cpu, cuda or cuda:N")->type_name("DEVICE");
   study->add_option("--strategies", flags->strategies, "Some of the study's, separated by commas")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("NAMES");
   study->add_option("--batches", flags->batches, "Sequences per micro-batch, separated by commas")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->type_name("LIST");
   study->add_option("--seqs", flags->seqs, "Tokens per sequence, separated by commas")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(int64_t{1}, kLongestSequence))
       ->type_name("LIST");
   study->add_option("--steps", flags->steps, "Steps that are measured, of each point")->check(CLI::Range(1, 100000));

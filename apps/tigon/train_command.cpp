@@ -1,6 +1,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "commands.hpp"
 #include "config_file.hpp"
@@ -36,6 +37,10 @@ MemoryCap capped(const ModelConfig& model, const TrainFlags& flags) {
   if (flags.cap_bytes > 0) {
     const SpaceBytes bytes = plan_memory(model, ParameterList(model, train.lora), train).bytes();
     host = bytes.pinned + bytes.host;
+    // Threads and libraries take no memory of the device. What has no room by its plan gets none for them either, so
+    // that the system is the judge.
+    constexpr int64_t kLibraries = int64_t{64} << 20, kThread = int64_t{16} << 20;
+    if (bytes.device <= flags.cap_bytes) host += kLibraries + kThread * std::thread::hardware_concurrency();
   }
   return {train.device, flags.cap_bytes, host};
 }

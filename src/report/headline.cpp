@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "report/words.hpp"
 
@@ -18,9 +19,9 @@ namespace {
 struct Point {
   std::string strategy;
   int64_t batch = 0, seq = 0;
-  bool done = false;  // else out of memory
-  double tokens_per_second = 0;
-  int64_t bytes = 0;  // the device's peak: measured where it ran
+  bool done = false;                                 // else out of memory
+  double tokens_per_second = 0, slow = 0, fast = 0;  // the median, and the 20 % and 80 % quantiles
+  int64_t bytes = 0;                                 // the device's peak: measured where it ran
 };
 
 int64_t whole(const Json* object, const char* key) {
@@ -28,18 +29,30 @@ int64_t whole(const Json* object, const char* key) {
   return member == nullptr ? 0 : member->integer(key);
 }
 
+// Numbers from files may be as large as they fit.
+int64_t product(int64_t a, int64_t b) {
+  int64_t all = 0;
+  return __builtin_mul_overflow(a, b, &all) ? std::numeric_limits<int64_t>::max() : all;
+}
+int64_t sum(int64_t a, int64_t b) {
+  int64_t all = 0;
+  return __builtin_add_overflow(a, b, &all) ? std::numeric_limits<int64_t>::max() : all;
+}
+
 // Nothing where it has no result.
 std::optional<Point> read(const Json& json) {
   const std::string& status = json.find("status")->string("status");
   if (status != "done" && status != "out of memory") return std::nullopt;
   Point point{.strategy = json.find("strategy")->string("strategy"),
-              .batch = whole(&json, "batch") * std::max<int64_t>(1, whole(&json, "accumulate")),
+              .batch = product(whole(&json, "batch"), std::max<int64_t>(1, whole(&json, "accumulate"))),
               .seq = whole(&json, "seq"),
               .done = status == "done"};
   if (point.done) {
-    const Json* measured = json.find("measured");
-    point.tokens_per_second = measured->find("tokens_per_second")->find("median")->number("median");
-    point.bytes = whole(json.find("planned"), "device") + whole(measured, "beyond_plan_bytes");
+    const Json *measured = json.find("measured"), *speed = measured->find("tokens_per_second");
+    point.tokens_per_second = speed->find("median")->number("median");
+    point.slow = speed->find("q20")->number("q20");
+    point.fast = speed->find("q80")->number("q80");
+    point.bytes = sum(whole(json.find("planned"), "device"), whole(measured, "beyond_plan_bytes"));
   }
   return point;
 }
@@ -67,7 +80,7 @@ class Headline {
   std::vector<std::string> sentences() const {
     std::vector<std::string> all;
     for (const auto& sentence : {largest("batch", &Point::batch, &Point::seq), side_by_side(),
-                                 largest("sequence", &Point::seq, &Point::batch), fastest()}) {
+                                 largest("sequence", &Point::seq, &Point::batch), fastest(), fused_ops()}) {
       if (sentence) all.push_back(*sentence);
     }
     return all;
@@ -130,10 +143,11 @@ class Headline {
     std::string sentence =
         fmt::format("At batch {} × {} tokens, {} takes {} where {} takes {}: {:.0f} % less", a.batch, a.seq,
                     title(a.strategy), bytes_text(a.bytes), title(b.strategy), bytes_text(b.bytes), share);
-    if (speed > 1.02) {
+    const bool told_apart = a.slow > b.fast || b.slow > a.fast;
+    if (speed > 1.02 && told_apart) {
       sentence += fmt::format(", and it is {:.2f} × as fast", speed);
-    } else if (speed > 0.98) {
-      sentence += ", at the same speed";
+    } else if (speed > 0.98 || (speed > 0 && !told_apart)) {
+      sentence += ", and the two are equally fast within the spread of their steps";
     } else if (speed > 0) {
       sentence += fmt::format(", at {:.0f} % of its speed", 100 * speed);
     }
@@ -146,8 +160,34 @@ class Headline {
       if (point.done && (best == nullptr || point.tokens_per_second > best->tokens_per_second)) best = &point;
     }
     if (best == nullptr) return std::nullopt;
-    return fmt::format("The fastest point is {} at batch {} × {} tokens: {} tokens/s in {}.", title(best->strategy),
-                       best->batch, best->seq, with_commas(best->tokens_per_second), bytes_text(best->bytes));
+    const Point* next = nullptr;  // of another strategy
+    for (const Point& point : points_) {
+      if (point.done && point.strategy != best->strategy && (next == nullptr || point.fast > next->fast)) next = &point;
+    }
+    const bool close = next != nullptr && next->fast >= best->slow;
+    return fmt::format("The fastest point is {} at batch {} × {} tokens: {} tokens/s in {}{}.", title(best->strategy),
+                       best->batch, best->seq, with_commas(best->tokens_per_second), bytes_text(best->bytes),
+                       close ? fmt::format("; {} comes within its spread", title(next->strategy)) : "");
+  }
+
+  // How much faster ops are than the chain of steps that they stand for.
+  std::optional<std::string> fused_ops() const {
+    std::map<std::string, std::map<bool, double>> times;  // by op, shape and type; fused or not
+    for (const Json& row : study_.kernels) {
+      std::string name = row.find("op")->string("op");
+      for (const char* key : {"shape", "dtype"}) name += " " + row.find(key)->string(key);
+      times[name][row.find("provider")->string("provider") == "tigon"] = row.find("full_ms")->number("full_ms");
+    }
+    std::vector<std::pair<double, std::string>> ratios;
+    for (const auto& [name, ms] : times) {
+      if (ms.size() == 2 && ms.at(true) > 0) ratios.emplace_back(ms.at(false) / ms.at(true), name);
+    }
+    if (ratios.empty()) return std::nullopt;
+    std::sort(ratios.begin(), ratios.end());
+    const auto& [most, op] = ratios.back();
+    if (ratios.size() == 1) return fmt::format("Fused, {} is {:.2f} × as fast.", op, most);
+    return fmt::format("Fused, the middle one of {} ops is {:.2f} × as fast; {} gains the most: {:.2f} ×.",
+                       ratios.size(), ratios[ratios.size() / 2].first, op, most);
   }
 
   const StudyFolder& study_;

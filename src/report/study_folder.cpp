@@ -26,6 +26,7 @@ constexpr int64_t kMostTimelineBytes = int64_t{64} << 20;  // of all points; a p
 constexpr size_t kMostPoints = 10000;
 constexpr size_t kMostStrategies = 256;
 constexpr size_t kMostNotes = 40;
+constexpr size_t kMostKernels = 1000;  // rows, each a bar
 
 const Json& study_shape() {
   static const Json shape = Json::parse(R"({
@@ -131,7 +132,10 @@ class Reader {
                        left_out_.size(), some(left_out_)));
     }
     attempt("kernels.json", [this] {
-      study_.kernels = shaped(parse(folder_ / "kernels.json", kLargestFile), kernels_shape(), "kernels.json").array("");
+      const Json rows = shaped(parse(folder_ / "kernels.json", kLargestFile), kernels_shape(), "kernels.json");
+      if (rows.array("").size() > kMostKernels)
+        throw Error(ErrorCode::invalid_argument, {.where = "kernels.json", .what = "there are too many rows"});
+      study_.kernels = rows.array("");
     });
     if (study_.notes.size() > kMostNotes) {
       const size_t more = study_.notes.size() - kMostNotes;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <utility>
 #include <vector>
 
 #include "report/shape.hpp"
@@ -12,6 +13,8 @@ namespace tigon::report {
 namespace {
 
 constexpr int64_t kLargest = int64_t{1} << 53;  // what the page's numbers hold exactly
+// The page keeps a level of each class for each event, and a line for each phase.
+constexpr size_t kMostClasses = 64, kMostPhases = 1024;
 
 const Json& timeline_shape() {
   static const Json shape = Json::parse(R"({
@@ -36,6 +39,12 @@ Json checked_timeline(const Json& value, const std::string& where) {
   }
   const std::string& unit = timeline.find("unit")->string(where);
   if (unit != "ns" && unit != "events") refuse(where, "its unit is neither ns nor events");
+
+  for (const auto& [name, most] : {std::pair{"classes", kMostClasses}, std::pair{"phases", kMostPhases}}) {
+    const Json* list = timeline.find(name);
+    if (list != nullptr && list->array(where).size() > most)
+      refuse(where, fmt::format("it has more {} than {}", name, most));
+  }
 
   const Json& blocks = *timeline.find("blocks");
   const auto column = [&](const char* name) -> const Json::Array& { return blocks.find(name)->array(where); };

@@ -1,4 +1,6 @@
 // What a study asks: its points, and the words of each.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -24,11 +26,24 @@ bool is_name(const std::string& name) {
              std::string::npos;
 }
 
+// What the study gives each point itself must not be among the flags: it would be given up without a word.
+void check_flags(const Study& study, const std::string& flags, const std::string& where) {
+  static const std::set<std::string> kOwn = {"--batch", "--seq", "--accumulate", "--steps",
+                                             "--cap",   "--log", "--record",     "--trace-steps"};
+  for (const std::string& word : words_of(flags, where)) {
+    if (!kOwn.contains(word.substr(0, word.find('=')))) continue;
+    refuse(study, fmt::format("{} stands in the {}", word, where),
+           "Say it to the study: batches, seqs, accumulate, steps or cap.");
+  }
+}
+
 void check(const Study& study) {
   if (study.strategies.empty() && study.kernels.empty()) refuse(study, "it has no strategies and no kernels");
   if (!study.strategies.empty() && study.sweeps.empty()) refuse(study, "it has no batches and no sequences");
+  check_flags(study, study.flags, "flags");
   std::set<std::string> names;
   for (const Strategy& strategy : study.strategies) {
+    check_flags(study, strategy.flags, "flags of " + strategy.name);
     if (!is_name(strategy.name)) {
       refuse(study, "'" + strategy.name + "' is no name for a strategy",
              "Take up to 64 letters, digits, _ and -, and begin with no -.");

@@ -74,7 +74,7 @@ name = "resident"
 title = "Fused, nothing recomputed"
 
 [[sweep]]
-batches = [1, 2, 4, 8, 16, 32, 64]
+batches = [1, 4, 8, 16, 32, 64, 96, 112]
 seqs = [1024]
 
 [[sweep]]
@@ -89,7 +89,7 @@ title = "Llama-3.2-1B with everything offloaded within 24 GiB"
 model = "llama-3.2-1b"
 flags = "--device cuda --recompute block --clip 0.9 --lr 1e-4 --beta2 0.95"
 cap = "24GiB"
-warmup = 3
+steps = 5
 
 [[strategy]]
 name = "unfused"

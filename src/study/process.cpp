@@ -1,7 +1,7 @@
 #include "study/process.hpp"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,8 +13,6 @@
 
 #include "tigon/core/error.hpp"
 
-extern char** environ;
-
 namespace tigon {
 
 namespace {
@@ -23,41 +21,50 @@ namespace {
   throw Error(ErrorCode::io, {.where = where.string(), .what = std::string(what) + ": " + std::strerror(error)});
 }
 
-// Where the files of a child come from. It gets none of ours but these.
-class FileActions {
+// A file that a child is to have, and that no other program gets.
+class ChildFile {
  public:
-  FileActions() { (void)posix_spawn_file_actions_init(&actions_); }
-  ~FileActions() { (void)posix_spawn_file_actions_destroy(&actions_); }
-  FileActions(const FileActions&) = delete;
-  FileActions& operator=(const FileActions&) = delete;
-  posix_spawn_file_actions_t* get() { return &actions_; }
+  ChildFile(const std::filesystem::path& path, int flags) : handle_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {
+    if (handle_ < 0) fail(path, "cannot be opened", errno);
+  }
+  ~ChildFile() { (void)::close(handle_); }
+  ChildFile(const ChildFile&) = delete;
+  ChildFile& operator=(const ChildFile&) = delete;
+  int handle() const noexcept { return handle_; }
 
  private:
-  posix_spawn_file_actions_t actions_;
+  int handle_;
 };
+
+// The child's part, in which only what a signal handler may do is allowed.
+[[noreturn]] void become(const char* program, char* const* arguments, int input, int output, pid_t parent) {
+  // In a group of its own: Ctrl-C reaches the study alone, and it says what becomes of the child.
+  (void)::setpgid(0, 0);
+  // A child must not outlive the study, however that ends: the next one would measure beside it, in the same folder.
+  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() == parent) {
+    (void)::dup2(input, STDIN_FILENO);
+    (void)::dup2(output, STDOUT_FILENO);
+    (void)::dup2(output, STDERR_FILENO);
+    (void)::execv(program, arguments);
+  }
+  ::_exit(127);
+}
 
 }  // namespace
 
 Ended run_program(const std::filesystem::path& program, const std::vector<std::string>& words,
                   const std::filesystem::path& output, const std::atomic<bool>& stop) {
-  FileActions actions;
-  (void)posix_spawn_file_actions_addopen(actions.get(), STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  (void)posix_spawn_file_actions_addopen(actions.get(), STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
-                                         0644);
-  (void)posix_spawn_file_actions_adddup2(actions.get(), STDOUT_FILENO, STDERR_FILENO);
+  if (::access(program.c_str(), X_OK) != 0) fail(program, "cannot be started", errno);
+  const ChildFile nothing("/dev/null", O_RDONLY), written(output, O_WRONLY | O_CREAT | O_TRUNC);
   std::vector<std::string> all = {program.string()};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : all) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  // In a group of its own: Ctrl-C reaches us alone, and we say what becomes of it.
-  posix_spawnattr_t attributes;
-  (void)posix_spawnattr_init(&attributes);
-  (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  pid_t child = 0;
-  const int error = posix_spawn(&child, program.c_str(), actions.get(), &attributes, arguments.data(), environ);
-  (void)posix_spawnattr_destroy(&attributes);
-  if (error != 0) fail(program, "cannot be started", error);
+  const pid_t self = ::getpid(), child = ::fork();
+  if (child < 0) fail(program, "cannot be started", errno);
+  if (child == 0) become(program.c_str(), arguments.data(), nothing.handle(), written.handle(), self);
 
   Ended ended;
   while (true) {

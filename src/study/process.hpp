@@ -15,7 +15,7 @@ struct Ended {
 };
 
 // Runs a program to its end with its output in a file, and nothing to read. Where `stop` is set meanwhile it is asked
-// to end, by SIGTERM, and waited for.
+// to end, by SIGTERM, and waited for. Where the thread that calls this ends, so does the program.
 Ended run_program(const std::filesystem::path& program, const std::vector<std::string>& words,
                   const std::filesystem::path& output, const std::atomic<bool>& stop);
 

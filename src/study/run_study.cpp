@@ -29,13 +29,30 @@ using Clock = std::chrono::steady_clock;
 constexpr int kOutOfMemory = 3;  // as a program of ours ends then
 constexpr const char* kStudyFile = "study.json";
 
-// A folder with other things in it is somebody's work.
-void check_folder(const fs::path& folder) {
+// The study that is in a folder already, as study.json has it, or null where the folder is empty. Error where it has
+// other things in it, which are somebody's work.
+Json study_in(const fs::path& folder) {
+  constexpr int64_t kLargest = int64_t{1} << 24;
   make_folder(folder);
-  if (fs::exists(folder / kStudyFile) || fs::is_empty(folder)) return;
-  throw Error(ErrorCode::invalid_argument, {.where = folder.string(),
-                                            .what = "this folder has something in it, and no study",
-                                            .fix = "Choose another folder, which need not exist."});
+  const fs::path file = folder / kStudyFile;
+  const auto refuse = [](const fs::path& where, const char* what) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        {.where = where.string(), .what = what, .fix = "Choose another folder, which need not exist: --output FOLDER"});
+  };
+  if (fs::exists(file)) {
+    Json study = Json::parse(read_text_file(file, kLargest), file.string());
+    const Json* format = study.find("format");
+    if (format == nullptr || !format->is_string() || format->string("") != "tigon-study")
+      refuse(file, "this is no file of tigon study");
+    return study;
+  }
+  // One that was killed as it began has left half of that file.
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename() != std::string(kStudyFile) + ".tmp")
+      refuse(folder, "this folder has something in it, and no study");
+  }
+  return {};
 }
 
 // The last line in which a program of ours says what went wrong, or what it said last.
@@ -65,15 +82,17 @@ class Runner {
         observer_(observer),
         stop_(stop),
         program_(options.program.empty() ? this_program() : options.program),
+        machine_(machine_json(options.device)),
         points_(study_points(study)) {}
 
   StudyOutcome run() {
-    check_folder(options_.folder);
+    const Json before = study_in(options_.folder);
     const FolderLock lock(options_.folder);
     for (const StudyPoint& point : points_) planned_.push_back(options_.plan(words(point)));
+    forget_other_kernels(before);
     write_study();
     outcome_.points = static_cast<int64_t>(points_.size());
-    find_kept();
+    find_kept(before);
     if (!study_.kernels.empty() && !stop_) run_kernels();
     for (size_t p = 0; p < points_.size() && !outcome_.stopped; ++p) {
       if (stop_) {
@@ -113,7 +132,7 @@ class Runner {
     json.set("tigon", std::string(version()));
     json.set("created", today());
     json.set("command", options_.command);
-    json.set("machine", machine_json(options_.device));
+    json.set("machine", machine_);
     if (!planned_.empty()) json.set("model", model_json());
     Json rates;
     if (options_.rates.gemm > 0) rates.set("gemm_flops_per_second", options_.rates.gemm);
@@ -122,6 +141,7 @@ class Runner {
     json.set("cap_bytes", study_.cap_bytes);
     json.set("warmup", study_.warmup);
     json.set("steps", study_.steps);
+    json.set("kernels", study_.kernels);
     Json::Array strategies;
     for (const Strategy& strategy : study_.strategies) {
       Json item;
@@ -156,17 +176,27 @@ class Runner {
     return json;
   }
 
-  void find_kept() {
+  void find_kept(const Json& before) {
+    int64_t others = 0;
     for (const StudyPoint& point : points_) {
-      std::optional<PointResult> kept = kept_result(folder(point) / "point.json", point, command(point));
+      const fs::path file = folder(point) / "point.json";
+      std::optional<PointResult> kept = kept_result(file, point, command(point));
       // Only what ran proves that there is no room.
       if (kept && options_.prove && !kept->proved) kept.reset();
       outcome_.kept += kept ? 1 : 0;
+      others += !kept && fs::exists(file) ? 1 : 0;
       results_.push_back(std::move(kept));
     }
+    const std::string where = options_.folder.string();
     if (outcome_.kept > 0) {
+      observer_.on_message(fmt::format("{} of {} points are in {} already", outcome_.kept, points_.size(), where));
+      const Json* machine = before.find("machine");
+      if (machine != nullptr && machine->dump() != machine_.dump())
+        observer_.on_message("note: they were measured on another machine, or on another device of this one");
+    }
+    if (others > 0) {
       observer_.on_message(
-          fmt::format("{} of {} points are in {} already", outcome_.kept, points_.size(), options_.folder.string()));
+          fmt::format("{} in {} failed, or had other flags, steps or another cap: measured again", others, where));
     }
   }
 
@@ -230,10 +260,17 @@ class Runner {
     }
   }
 
+  fs::path kernels_file() const { return options_.folder / "kernels.json"; }
+
+  void forget_other_kernels(const Json& before) const {
+    const Json* flags = before.find("kernels");
+    if (flags != nullptr && flags->dump() != Json(study_.kernels).dump()) fs::remove(kernels_file());
+  }
+
   // Rows appear one by one; half of them must not pass for all.
   void run_kernels() {
-    const fs::path file = options_.folder / "kernels.json", partial = options_.folder / "kernels.part.json";
-    if (fs::exists(file)) return;
+    const fs::path partial = options_.folder / "kernels.part.json";
+    if (fs::exists(kernels_file())) return;
     observer_.on_begin(0, outcome_.points, "kernels", -1);
     std::vector<std::string> list = {"bench", "ops", "--json", partial.string()};
     for (std::string& word : words_of(study_.kernels, "kernels")) list.push_back(std::move(word));
@@ -241,8 +278,9 @@ class Runner {
     if (ended.stopped) {
       outcome_.stopped = true;
     } else if (ended.code == 0) {
-      fs::rename(partial, file);
+      fs::rename(partial, kernels_file());
     } else {
+      outcome_.kernels_failed = true;
       observer_.on_message("kernels are missing: " + last_words(options_.folder / "kernels.txt"));
     }
   }
@@ -267,23 +305,16 @@ class Runner {
     write_text_file(options_.folder / "results.json", results_json(study_, list).dump());
   }
 
-  // What a point takes beside its plan; on a CPU the program with its libraries.
-  int64_t beyond_plan(const PointResult& r) const {
-    if (options_.device.kind != DeviceKind::cpu) return r.beyond_plan_bytes;
-    return std::max<int64_t>(0, r.process_peak_bytes - r.planned.device - r.planned.pinned - r.planned.host);
-  }
-
   void count() {
-    int64_t smallest = 0, beyond = 0;
+    const PointResult* smallest = nullptr;
     for (const std::optional<PointResult>& r : results_) {
       if (!r) continue;
       outcome_.done += r->status == PointStatus::done ? 1 : 0;
       outcome_.out_of_memory += r->status == PointStatus::out_of_memory ? 1 : 0;
       outcome_.failed += r->status == PointStatus::failed ? 1 : 0;
-      if (r->status == PointStatus::done) beyond = std::max(beyond, beyond_plan(*r));
-      smallest = smallest == 0 ? r->planned.device : std::min(smallest, r->planned.device);
+      if (smallest == nullptr || r->planned.device < smallest->planned.device) smallest = &*r;
     }
-    if (outcome_.done == 0 && outcome_.out_of_memory > 0) outcome_.smallest_cap = smallest + beyond;
+    if (outcome_.done == 0 && outcome_.out_of_memory > 0) outcome_.smallest_plan = smallest->planned.device;
   }
 
   const Study& study_;
@@ -291,6 +322,7 @@ class Runner {
   StudyObserver& observer_;
   const std::atomic<bool>& stop_;
   fs::path program_;
+  Json machine_;
   std::vector<StudyPoint> points_;
   std::vector<PlannedPoint> planned_;
   std::vector<std::optional<PointResult>> results_;

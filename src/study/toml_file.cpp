@@ -22,7 +22,7 @@ class Reader {
     for (const auto& [key, node] : root) {
       const std::string_view k = key.str();
       if (k == "name")
-        s.name = text(k, node);
+        s.name = folder_name(k, node);
       else if (k == "title")
         s.title = text(k, node);
       else if (k == "model")
@@ -99,6 +99,12 @@ class Reader {
   std::string text(std::string_view key, const toml::node& node) const {
     if (!node.is_string()) refuse(node, fmt::format("'{}' is no text", key), "a text in quotation marks");
     return node.as_string()->get();
+  }
+  // The folder of a study is named after it.
+  std::string folder_name(std::string_view key, const toml::node& node) const {
+    std::string name = text(key, node);
+    if (name.find('/') != std::string::npos) refuse(node, fmt::format("'{}' is no name for a folder", name), "no /");
+    return name;
   }
   int64_t number(std::string_view key, const toml::node& node, int64_t least, int64_t most) const {
     const auto* value = node.as_integer();

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <string>
 
 #include "json/json.hpp"
 #include "tigon/core/error.hpp"
@@ -56,6 +58,8 @@ class ChromeTrace {
     return comma;
   }
 
+  // What no step asked for belongs to whoever else uses the GPU in this process.
+  bool ours(const DeviceActivity& a) const { return a.scope >= 0 && a.scope < static_cast<int64_t>(r_.scopes.size()); }
   bool gpu() const { return r_.device.kind != DeviceKind::cpu; }
   double at(int64_t time) const { return static_cast<double>(time - begin_) * 1e-3; }
   static double lasting(int64_t begin, int64_t end) { return static_cast<double>(end - begin) * 1e-3; }
@@ -77,18 +81,19 @@ class ChromeTrace {
           std::string_view(what) == "process_labels" ? "labels" : "name", quoted(name));
   }
 
-  // A thread is called by its first scope.
+  // A thread is called by its first scope in which it does something.
   void write_names() {
     write_name("process_name", pid_, 0, "tigon");
     write_name("process_labels", pid_, 0, "CPU");
-    std::set<int32_t> threads;
+    std::map<int32_t, std::string> threads{{0, "steps"}};
     for (const RecordedScope& scope : r_.scopes) {
-      if (!threads.insert(scope.thread).second) continue;
-      write_name("thread_name", pid_, thread(scope.thread), scope.thread == 0 ? "steps" : r_.name(scope.name));
+      std::string& name = threads[scope.thread];
+      if (name.empty() || name.starts_with(kWaitScope)) name = r_.name(scope.name);
     }
+    for (const auto& [number, name] : threads) write_name("thread_name", pid_, thread(number), name);
     std::set<std::pair<int, int64_t>> streams;
     for (const DeviceActivity& a : r_.activities) {
-      if (a.kind == DeviceActivity::Kind::call || !streams.emplace(a.device, a.stream).second) continue;
+      if (!ours(a) || a.kind == DeviceActivity::Kind::call || !streams.emplace(a.device, a.stream).second) continue;
       write_name("process_name", a.device, 0, "tigon");
       write_name("process_labels", a.device, 0, fmt::format("GPU {}", a.device));
       write_name("thread_name", a.device, a.stream, fmt::format("stream {}", a.stream));
@@ -140,8 +145,7 @@ class ChromeTrace {
 
   void write_activity(const DeviceActivity& a) {
     using Kind = DeviceActivity::Kind;
-    // What no step asked for belongs to whoever else uses the GPU in this process.
-    if (a.scope < 0 || a.scope >= static_cast<int64_t>(r_.scopes.size())) return;
+    if (!ours(a)) return;
     const int64_t caller = thread(r_.scopes[static_cast<size_t>(a.scope)].thread);
     const bool call = a.kind == Kind::call;
     const char* category = call                     ? "cuda_runtime"

@@ -8,9 +8,13 @@
 #include "tigon/trace/chrome_trace.hpp"
 #include "tigon/trace/memory_timeline.hpp"
 #include "tigon/trace/snapshot.hpp"
+#include "train/residency/moment.hpp"
 #include "train/step_work.hpp"
 
 namespace tigon {
+
+static_assert(kWaitForCopies.starts_with(kWaitScope) && kWaitForUpdates.starts_with(kWaitScope) &&
+              kWaitForDisk.starts_with(kWaitScope));
 
 RunWatch::RunWatch(const RunOptions& options, RunObserver& observer, const Rates& rates)
     : options_(options), observer_(observer), rates_(rates) {

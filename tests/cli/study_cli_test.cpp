@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "cli/program.hpp"
@@ -45,8 +46,34 @@ TEST_F(StudyCli, TeachesAndRefuses) {
 
 TEST_F(StudyCli, PlansEveryPresetWithoutRunningIt) {
   for (const char* preset : {"cpu", "single-gpu", "offload", "ablation"}) {
-    expect(tigon(std::string("study --device cpu --dry-run --preset ") + preset), 0, {"of the device"});
+    expect(tigon(std::string("study --dry-run --preset ") + preset), 0, {"of the device"});
   }
+}
+
+TEST_F(StudyCli, ASweepOfNoneOfTheChosenStrategiesIsNotRun) {
+  std::ofstream(at("two.toml")) << R"(model = "llama-bytes-1m"
+[[strategy]]
+name = "a"
+[[strategy]]
+name = "b"
+[[sweep]]
+batches = [1]
+seqs = [16]
+[[sweep]]
+batches = [2]
+seqs = [16]
+strategies = ["b"]
+)";
+  const Outcome plans = tigon("study --dry-run --strategies a " + at("two.toml"));
+  expect(plans, 0, {"a-b1-s16"});
+  EXPECT_EQ(plans.text.find("a-b2-s16"), std::string::npos) << plans.text;
+}
+
+TEST_F(StudyCli, KernelsAreOfTheDeviceThatWasAskedFor) {
+  const Outcome asked = tigon("study --preset kernels --device cuda:99 --output " + at("k"));
+  EXPECT_NE(asked.code, 0) << asked.text;
+  EXPECT_NE(asked.text.find("device cuda"), std::string::npos) << asked.text;
+  EXPECT_FALSE(fs::exists(at("k/kernels.json")));
 }
 
 // The same words, given to tigon train alone, say the same.
@@ -69,17 +96,20 @@ TEST_F(StudyCli, PointsAreWhatTrainSays) {
 }
 
 TEST_F(StudyCli, WhatACapHasNoRoomForIsNotRunAndTheSmallestThatWorksIsNamed) {
-  expect(tigon(std::string(kSmall) + at("s") + " --cap 10MiB"), 0,
-         {"out of memory: its plan is", "0 done, 4 out of memory", "Nothing fits",
-          "The smallest that works is about --cap"});
+  expect(tigon(std::string(kSmall) + at("s") + " --cap 1MiB"), 0,
+         {"out of memory: its plan is", "0 done, 4 out of memory", "Nothing fits", "The smallest that works is --cap"});
 }
 
 TEST_F(StudyCli, ACapIsKept) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer takes memory of its own, and may wait for ever where the system refuses it";
 #endif
-  expect(tigon(std::string(kSmall) + at("s") + " --cap 10MiB --prove"), 0,
-         {"out of memory: HostMemory", "4 out of memory"});
+  const Outcome proved = tigon(std::string(kSmall) + at("s") + " --cap 2MiB --prove");
+  expect(proved, 0, {"out of memory: HostMemory", "4 out of memory"});
+  // The cap that is named is one that works, to the byte.
+  const size_t begin = proved.text.find("works is --cap ") + 15;
+  const std::string smallest = proved.text.substr(begin, proved.text.find('.', begin) - begin);
+  expect(tigon(std::string(kSmall) + at("s") + " --cap " + smallest), 0, {"1 done, 3 out of memory"});
   // And by train alone: scripts tell it from other errors by the exit code.
   expect(tigon("train --model llama-bytes-1m --batch 4 --seq 128 --steps 1 --no-gemm-ceiling --cap 10MiB"), 3,
          {"the system refused"});
@@ -87,18 +117,48 @@ TEST_F(StudyCli, ACapIsKept) {
          {"1 steps"});
 }
 
+// Whether a process runs with this word on its command line.
+bool anyone_runs(const std::string& word) {
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc", none)) {
+    if (bytes_of(entry.path() / "cmdline").find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+pid_t in_the_background(const std::string& command) {
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)execl("/bin/bash", "bash", "-c", ("exec " + command).c_str(), nullptr);
+    _exit(127);
+  }
+  return child;
+}
+
+template <class Condition>
+bool becomes(const Condition& condition) {
+  for (int i = 0; i < 1200 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  return condition();
+}
+
+// A point that trained on would be beside the points of the study that goes on, and write into their folders.
+TEST_F(StudyCli, APointEndsWithItsStudy) {
+  const pid_t study = in_the_background(
+      std::string(TIGON_PROGRAM) + " study --preset cpu --model llama-bytes-1m --batches 1 --seqs 16 " +
+      "--strategies unfused --steps 100000 --output " + at("s") + " > " + at("out") + " 2>&1");
+  EXPECT_TRUE(becomes([&] { return !bytes_of(at("s/points/unfused-b1-s16/log.jsonl")).empty(); }));
+  (void)kill(study, SIGKILL);
+  (void)waitpid(study, nullptr, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_FALSE(anyone_runs(at("s/points")));
+}
+
 // Killed at any time, and stopped by Ctrl-C, it goes on with what it has.
 TEST_F(StudyCli, AKilledStudyGoesOn) {
-  const std::string command =
-      std::string("exec ") + TIGON_PROGRAM + " " + kSmall + at("s") + " > " + at("out") + " 2>&1";
+  const std::string command = std::string(TIGON_PROGRAM) + " " + kSmall + at("s") + " > " + at("out") + " 2>&1";
   for (const int signal : {SIGKILL, SIGINT, SIGTERM}) {
-    const pid_t study = fork();
-    if (study == 0) {
-      (void)execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
-    for (int i = 0; i < 1200 && !fs::exists(at("s/points")); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    const pid_t study = in_the_background(command);
+    (void)becomes([&] { return fs::exists(at("s/points")); });
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     (void)kill(study, signal);
     int status = 0;

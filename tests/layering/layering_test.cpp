@@ -58,7 +58,7 @@ const std::map<std::string, Room> kRooms = {
     {"study",
      {{"include/tigon/study", "src/study"},
       {"core", "memory", "op headers", "json", "model", "storage", "train"},
-      {"toml++/", "fcntl.h", "spawn.h", "sys/wait.h", "unistd.h"}}},
+      {"toml++/", "fcntl.h", "sys/prctl.h", "sys/wait.h", "unistd.h"}}},
     {"report", {{"src/report"}, {"core", "memory", "op headers", "json", "model", "storage", "trace", "train"}, {}}},
     {"C ABI", {{"src/capi", "include/tigon/tigon.h"}, {"core", "memory", "op headers"}, {"stdint.h"}}},
     {"Python binding", {{"python/binding"}, {"C ABI"}, {"Python.h", "sys/mman.h"}}},

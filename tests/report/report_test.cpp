@@ -146,6 +146,41 @@ TEST_F(Study, PageHasEverythingInOneFileAndSaysWhatItShows) {
   EXPECT_LT(page.size(), 1u << 20);
 }
 
+TEST_F(Study, SpeedsThatTheStepsDoNotTellApartAreNotCompared) {
+  std::string wide = done(1500);
+  wide.replace(wide.find("\"q20\": 1500"), 11, "\"q20\": 900");
+  write("points/fused-1/point.json", point_text("fused", 1, 300, wide));
+  const Summary summary = write_report(folder_, folder_ / "report.html");
+  EXPECT_TRUE(contains(summary.headline[1], "equally fast within the spread")) << summary.headline[1];
+  // Nor is the fastest point one that is not told apart from another strategy's.
+  wide = done(1000);
+  wide.replace(wide.find("\"q80\": 1000"), 11, "\"q80\": 13000");
+  write("points/unfused-1/point.json", point_text("unfused", 1, 700, wide));
+  EXPECT_TRUE(contains(write_report(folder_, folder_ / "report.html").headline.back(), "; “Unfused” comes within"));
+}
+
+TEST_F(Study, FusedOpsAreComparedWithTheirSteps) {
+  const std::string row = kKernels.substr(1, kKernels.size() - 2);
+  std::string unfused = row, other = row;
+  unfused.replace(unfused.find("\"tigon\""), 7, "\"tigon-unfused\"");
+  unfused.replace(unfused.find("2.5"), 3, "10");
+  other.replace(other.find("rmsnorm"), 7, "softmax");  // only in one form
+  write("kernels.json", "[" + row + "," + unfused + "," + other + "]");
+  EXPECT_EQ(write_report(folder_, folder_ / "report.html").headline.back(),
+            "Fused, rmsnorm 8x8 f32 is 4.00 × as fast.");
+}
+
+TEST_F(Study, NumbersMayBeAsLargeAsTheyFit) {
+  const std::string most = "9223372036854775807";
+  std::string text = point_text("fused", 2, 9223372036854775807, done(1));
+  text.replace(text.find("\"accumulate\": 1"), 15, "\"accumulate\": " + most);
+  write("points/fused-2/point.json", text);
+  std::string study = kStudy;
+  study.replace(study.rfind("\"accumulate\": 1"), 15, "\"accumulate\": " + most);
+  write("study.json", study);
+  EXPECT_EQ(write_report(folder_, folder_ / "report.html").finished, 4);
+}
+
 TEST_F(Study, InterruptedOneSaysWhatIsMissing) {
   fs::remove_all(folder_ / "points/fused-2");
   fs::remove(folder_ / "kernels.json");
@@ -182,6 +217,9 @@ TEST_F(Study, BrokenFilesAreLeftOutAlone) {
   struct Case {
     const char *file, *text, *said;
   };
+  std::string many = kKernels.substr(0, kKernels.size() - 1);
+  for (int i = 0; i < 2000; ++i) many += "," + kKernels.substr(1, kKernels.size() - 2);
+  many += "]";
   for (const Case& c : {
            Case{"points/fused-1/point.json", "", "this is not JSON"},
            Case{"points/fused-1/point.json", "[]", "this is another file"},
@@ -189,6 +227,7 @@ TEST_F(Study, BrokenFilesAreLeftOutAlone) {
            Case{"points/fused-1/memory.json", "[1e999]", "this is not JSON"},
            Case{"points/fused-1/times.json", R"({"format": "tigon-times", "version": 2})", "version"},
            Case{"kernels.json", R"([{"op": 3}])", "'op': the value has the wrong type"},
+           Case{"kernels.json", many.c_str(), "too many rows"},
            Case{"kernels.json", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "nested deeper"},
        }) {
     const std::string whole = text_of(folder_ / c.file);
@@ -319,6 +358,10 @@ TEST(Timeline, ColumnsMustFitEachOther) {
   EXPECT_TRUE(contains(refused(R"("death": [-1, 9])", R"("death": [-1, 9.5])"), "wrong type"));
   EXPECT_TRUE(
       contains(refused(R"("bytes": [256, 512])", R"("bytes": [256, 9223372036854775807])"), "should have less"));
+  std::string many = "\"w\"";
+  for (int i = 0; i < 100000; ++i) many += ", \"w\"";
+  EXPECT_TRUE(
+      contains(refused(R"("classes": ["weights", "loss"])", R"("classes": [)" + many + "]"), "more classes than"));
   EXPECT_TRUE(contains(refused(R"("ns")", R"("hours")"), "neither ns nor events"));
   EXPECT_TRUE(contains(refused(R"("place": [0, 1]})", R"("place": []})"), "'place' is not as long"));
 }

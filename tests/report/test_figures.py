@@ -78,6 +78,29 @@ def test_memory_is_the_timelines(drawn, whole):
         assert top == memory["peak_bytes"]
 
 
+def test_many_events_are_thinned_to_what_can_be_seen():
+    times = sorted((7919 * i) % 1_000_003 for i in range(100_000))
+    values = {"a": [i % 977 for i in range(100_000)], "b": [0] * 99_999 + [5]}
+    few, thin = figures.thinned(times, values)
+    assert len(few) <= 4000
+    assert few == sorted(few)
+    assert max(thin["a"]) == 976
+    assert (thin["a"][-1], thin["b"][-1]) == (99_999 % 977, 5)
+    # Where there are few of them, nothing is lost.
+    assert figures.thinned([0, 10**9, 2 * 10**9], {"a": [1, 3, 2]}) == ([0, 10**9, 2 * 10**9], {"a": [1, 3, 2]})
+    assert figures.thinned([], {}) == ([], {})
+
+
+def test_a_limit_far_away_does_not_flatten_what_ran(tmp_path):
+    make_study(tmp_path, batches=(1, 4), seqs=(1024,), strategies=[("offload", "Offloaded", "")])
+    study = read_study(tmp_path)
+    highest = max(point.peak_bytes for point in study.points)
+    assert study.cap_bytes > 4 * highest
+    memory = dict(figures.figures_of(study))["batches-memory"]
+    assert highest < memory.axes[0].get_ylim()[1] < 1.1 * highest
+    assert not any("limit" in text for text in words(memory))
+
+
 def test_ablation_is_the_csv(drawn, whole):
     rows = {k: row for k, row in rows_of(whole).items() if row["batch"] == "4" and row["seq"] == "2048"}
     speed, memory = (bars(drawn["ablation"], axes) for axes in (0, 1))
@@ -133,6 +156,15 @@ def test_partial_and_broken_folders(tmp_path):
         read_study(folder)
     (folder / "study.json").write_text("[" * 100000)
     assert run(folder).returncode == 1
+
+
+def test_titles_are_no_formulas(tmp_path):
+    make_study(
+        tmp_path, batches=(1, 4), seqs=(1024,), strategies=[("fused", r"$\frac{ costs $5", ""), ("offload", "_b", "")]
+    )
+    said = run(tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert r"$\frac{ costs $5" in (tmp_path / "figures/ablation.svg").read_text()
 
 
 def test_nothing_ran(tmp_path):

@@ -351,6 +351,46 @@ def test_odd_numbers(opened, tmp_path):
     quiet(page)
 
 
+def test_bars_and_their_spread_are_on_the_chart(opened, tmp_path):
+    """A quantile above every median, and a limit far above all that ran."""
+    points = make_study(tmp_path, batches=(1, 4), seqs=(1024,), strategies=[("offload", "Offloaded", "")])
+    path = tmp_path / "points/offload-b4-s1024/point.json"
+    point = json.loads(path.read_text())
+    fastest = 2 * point["measured"]["tokens_per_second"]["median"]
+    point["measured"]["tokens_per_second"]["q80"] = fastest
+    write(path, point)
+    page = opened(tmp_path)
+    assert page.value("Chart.getChart('batches-speed').scales.y.max") >= fastest
+    highest = max(p["planned"]["device"] + p["measured"]["beyond_plan_bytes"] for p in points)
+    for chart in ("batches-memory", "scaling-memory"):
+        assert highest < page.value(f"Chart.getChart('{chart}').scales.y.max") < 1.1 * highest
+    assert all(
+        tick == int(tick) for tick in page.value("Chart.getChart('scaling-speed').scales.x.ticks.map(t => t.value)")
+    )
+    quiet(page)
+
+
+def test_names_that_javascript_knows(opened, tmp_path):
+    make_study(
+        tmp_path,
+        batches=(1, 2),
+        seqs=(1024,),
+        strategies=[("fused", "__proto__", ""), ("offload", "constructor", "")],
+    )
+    folder = tmp_path / "points/fused-b2-s1024"
+    memory = json.loads((folder / "memory.json").read_text())
+    memory["classes"] = ["constructor", "__proto__", *memory["classes"][2:]]
+    write(folder / "memory.json", memory)
+    odd = ("constructor", "__proto__", "hasOwnProperty")
+    rows = [{"phase": name, "name": name, "seconds": 1, "floor_seconds": 0.5} for name in odd]
+    write(folder / "times.json", json.loads((folder / "times.json").read_text()) | {"rows": rows})
+    page = opened(tmp_path)
+    page.value("document.querySelectorAll('details').forEach(part => part.open = true)")
+    cells = page.value("[...document.querySelectorAll('#time td[data-column]')].map(cell => cell.innerText)")
+    assert cells.count("1 s") == 6  # each in its phase and in all
+    quiet(page)
+
+
 def test_many_blocks_stay_exact(opened, tmp_path):
     folder = tmp_path / "many"
     make_study(folder, batches=(4,), seqs=(1024,))

@@ -93,6 +93,7 @@ TEST(StudyToml, RefusesSlipsWithTheirLine) {
   expect_says(error("name = \"x\"\nbatch = [1]"), {"my.toml, line 2", "'batch' is not known", "batches"});
   expect_says(error("name = "), {"my.toml, line 1", "not TOML"});
   expect_says(error("name = 1"), {"'name' is no text"});
+  expect_says(error("name = '../elsewhere'"), {"my.toml, line 1", "no name for a folder"});
   expect_says(error("steps = 0"), {"'steps'", "from 1 to"});
   expect_says(error("batches = [1, -2]"), {"'batches'", "from 1 to"});
   expect_says(error("cap = \"much\""), {"line 1", "24GiB"});
@@ -103,6 +104,9 @@ TEST(StudyToml, RefusesSlipsWithTheirLine) {
   expect_says(error("seqs=[1]\n[[strategy]]\nname='a'"), {"lacks batches"});
   expect_says(error("seqs=[1]\nbatches=[1]\n[[strategy]]\nname='../a'"), {"no name"});
   expect_says(error("seqs=[1]\nbatches=[1]\n[[strategy]]\nname='a'\n[[strategy]]\nname='a'"), {"two strategies"});
+  expect_says(error("flags='--batch 4'\nseqs=[1]\nbatches=[1]\n[[strategy]]\nname='a'"),
+              {"--batch", "flags", "batches"});
+  expect_says(error("seqs=[1]\nbatches=[1]\n[[strategy]]\nname='a'\nflags='--cap=1GiB'"), {"--cap", "flags of a"});
   expect_says(error("[[strategy]]\nname='a'\n[[sweep]]\nbatches=[1]\nseqs=[1]\nstrategies=['b']"),
               {"b, which there is not"});
 }
@@ -133,7 +137,10 @@ class StudyRun : public testing::Test {
     script << R"(#!/bin/bash
 echo "$*" >> ")"
            << (folder_ / "runs").string() << R"("
-if [ "$1" = bench ]; then echo '[]' > "$4"; exit 0; fi
+if [ "$1" = bench ]; then
+  if [ "$6" = broken ]; then echo "tigon: no such op"; exit 1; fi
+  echo '[]' > "$4"; exit 0
+fi
 while [ $# -gt 0 ]; do
   case "$1" in
     --batch) batch=$2 ;; --log) log=$2 ;; --steps) steps=$2 ;;
@@ -237,7 +244,7 @@ TEST_F(StudyRun, WhatIsPlannedBeyondTheCapIsNotRunUnlessItShallBeProved) {
   EXPECT_EQ(outcome.out_of_memory, 1);
   EXPECT_EQ(runs(), 0);
   EXPECT_FALSE(watch_.points.at(0).proved);
-  EXPECT_EQ(outcome.smallest_cap, watch_.points.at(0).planned.device);
+  EXPECT_EQ(outcome.smallest_plan, watch_.points.at(0).planned.device);
   expect_says(watch_.points.at(0).why, {"more than the cap"});
   options_.prove = true;
   outcome = run();
@@ -264,7 +271,26 @@ TEST_F(StudyRun, GoesOnWhereItWasStopped) {
   EXPECT_EQ(runs(), 3);
   // Another question is another point, whatever it is called.
   study_.steps = 2;
+  watch_.messages.clear();
   EXPECT_EQ(run().kept, 0);
+  ASSERT_EQ(watch_.messages.size(), 1u);
+  expect_says(watch_.messages[0], {"2 in", "other flags", "measured again"});
+}
+
+TEST_F(StudyRun, SaysWhereWhatItKeepsCameFrom) {
+  (void)run();
+  (void)run();
+  ASSERT_EQ(watch_.messages.size(), 1u);
+  const fs::path file = options_.folder / "study.json";
+  Json study = Json::parse(read_text_file(file, 1 << 20), "study.json");
+  Json machine = *study.find("machine");
+  machine.set("cpu", "a Cray-1");
+  study.set("machine", machine);
+  write_text_file(file, study.dump());
+  watch_.messages.clear();
+  EXPECT_EQ(run().kept, 1);
+  ASSERT_EQ(watch_.messages.size(), 2u);
+  expect_says(watch_.messages[1], {"another machine"});
 }
 
 TEST_F(StudyRun, DamagedResultsAreMeasuredAgain) {
@@ -284,7 +310,18 @@ TEST_F(StudyRun, LeavesOtherFoldersAlone) {
   fs::create_directory(options_.folder);
   std::ofstream(options_.folder / "thesis.tex") << "x";
   expect_says(error_of([&] { (void)run(); }), {"no study", "another folder"});
+  for (const char* text : {"{\"format\": \"vega\"}", "{}", "[1]", "my notes"}) {
+    std::ofstream(options_.folder / "study.json") << text;
+    expect_says(error_of([&] { (void)run(); }), {"study.json"});
+    EXPECT_EQ(read_text_file(options_.folder / "study.json", 100), text);
+  }
   EXPECT_EQ(runs(), 0);
+}
+
+TEST_F(StudyRun, OneThatWasKilledAsItBeganGoesOn) {
+  fs::create_directory(options_.folder);
+  std::ofstream(options_.folder / "study.json.tmp") << "{";
+  EXPECT_EQ(run().done, 1);
 }
 
 TEST_F(StudyRun, KernelsAreMeasuredOnceAndWhole) {
@@ -294,6 +331,14 @@ TEST_F(StudyRun, KernelsAreMeasuredOnceAndWhole) {
   (void)run();
   EXPECT_EQ(runs(), 2);
   expect_says(read_text_file(folder_ / "runs", 1 << 20), {"bench ops --json", "--ops rmsnorm"});
+  study_.kernels = "--ops rope";  // other kernels are measured anew
+  (void)run();
+  EXPECT_EQ(runs(), 3);
+  study_.kernels = "--ops broken";
+  const StudyOutcome outcome = run();
+  EXPECT_TRUE(outcome.kernels_failed);
+  EXPECT_FALSE(fs::exists(options_.folder / "kernels.json"));
+  expect_says(watch_.messages.back(), {"kernels are missing: no such op"});
 }
 
 TEST_F(StudyRun, AProgramThatIsNotThereIsAnError) {

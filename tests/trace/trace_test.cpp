@@ -156,7 +156,7 @@ Recording on_a_gpu() {
   using Kind = DeviceActivity::Kind;
   Recording r;
   r.device = {.kind = DeviceKind::cuda};
-  r.names = {kStepScope, "forward", "linear_forward", "copy to the device", "x"};
+  r.names = {kStepScope, "forward", "linear_forward", "copy to the device", "x", "wait for copies"};
   r.description = {.name = "A \"GPU\"",
                    .memory = int64_t{1} << 36,
                    .major = 9,
@@ -179,6 +179,8 @@ Recording on_a_gpu() {
     r.scopes.push_back({.name = 1, .parent = first, .begin = t + 1000, .end = t + 800000});
     r.scopes.push_back({.name = 2, .parent = first + 1, .begin = t + 2000, .end = t + 90000});
     r.scopes.push_back({.name = 3, .thread = 1, .begin = t + 3000, .end = -1});
+    r.scopes.push_back({.name = 5, .thread = 2, .begin = t + 3000, .end = t + 4000});
+    r.scopes.push_back({.name = 3, .thread = 2, .begin = t + 5000, .end = t + 6000});
     r.memory.push_back({t + 1500, 0, true});
     r.memory.push_back({t + 90000, 0, false});
     const auto add = [&](Kind kind, const char* call, const char* name, int64_t scope, int64_t begin, int64_t stream) {
@@ -223,8 +225,11 @@ TEST_F(Trace, AGpusKernelsAreJoinedWithTheOpsThatAskedForThem) {
   std::map<std::string, int> count;
   std::map<int64_t, int64_t> op_of_call, op_of_work;
   std::map<int64_t, std::string> ops;
+  std::vector<std::string> threads;
   for (const Json& event : trace.find("traceEvents")->array("traceEvents")) {
     const Json* category = event.find("cat");
+    const std::string name = event.find("name")->string("name");
+    if (name == "thread_name") threads.push_back(event.find("args")->find("name")->string("name"));
     if (category == nullptr) continue;
     const std::string kind = category->string("cat");
     ++count[kind];
@@ -241,6 +246,9 @@ TEST_F(Trace, AGpusKernelsAreJoinedWithTheOpsThatAskedForThem) {
       EXPECT_EQ(args->find("est. achieved occupancy %")->number("o"), 25);
     }
   }
+  // By what they do, also where they waited first.
+  EXPECT_EQ(threads,
+            (std::vector<std::string>{"steps", "copy to the device", "copy to the device", "stream 7", "stream 13"}));
   EXPECT_EQ(op_of_call, op_of_work);
   EXPECT_EQ(op_of_call.size(), 9u);
   EXPECT_EQ(ops[op_of_work[1]], "linear_forward");

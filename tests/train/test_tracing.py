@@ -170,6 +170,7 @@ def test_the_trace_has_steps_stages_ops_and_memory(recorded):
             assert not around or span["ts"] + span["dur"] <= around[-1] + 2e-3, span
             around.append(span["ts"] + span["dur"])
     others = {e["name"].split(".")[0] for e in spans if e["tid"] != main}
+    others = {name for name in others if not name.startswith("wait for ")}  # where others are late, on a busy machine
     assert others == (
         {
             "copy to the device",

@@ -120,8 +120,8 @@ struct StudyOptions {
 
 struct StudyOutcome {
   int64_t points = 0, done = 0, out_of_memory = 0, failed = 0, kept = 0;  // kept: found from an earlier run
-  bool stopped = false;
-  int64_t smallest_cap = 0;  // where nothing fitted: what the smallest point would take; else 0
+  bool stopped = false, kernels_failed = false;
+  int64_t smallest_plan = 0;  // where nothing fitted: of the device, of the point that needs the least; else 0
 };
 
 // Runs each point in a process of its own, unless its result is in the folder already. Results are kept point by point;

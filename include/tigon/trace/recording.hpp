@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tigon/core/context.hpp"
@@ -69,5 +70,7 @@ struct Recording {
 
 // The scope around all that a step does, whose index is the step.
 inline constexpr const char* kStepScope = "step";
+// How the names of scopes begin in which a thread waits.
+inline constexpr std::string_view kWaitScope = "wait for ";
 
 }  // namespace tigon

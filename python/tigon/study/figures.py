@@ -1,9 +1,11 @@
 """The figures: each a function of a Study."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -12,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from tigon.study.data import Point, Study
 
+matplotlib.rcParams["text.parse_math"] = False  # a $ in a title is a dollar
 GIB = 2**30
 # Okabe and Ito's, which people who see colours differently can tell apart; the page has the same.
 STRATEGIES = ["#d55e00", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a6d3b", "#999999"]
@@ -128,14 +131,11 @@ def round_power(value: float) -> int:
     return round(math.log2(value)) if value > 0 else 0
 
 
-def _limit(study: Study, axes: Axes) -> None:
-    if study.cap_bytes:
-        axes.axhline(study.cap_bytes, color=ALARM, linestyle=(0, (5, 3)), linewidth=1.3)
-        where = axes.get_yaxis_transform()
-        words = f"limit {study.cap_bytes / GIB:g} GiB"
-        axes.text(
-            0.005, study.cap_bytes, words, transform=where, va="bottom", fontsize=9, color=ALARM, fontweight="bold"
-        )
+def _limit(axes: Axes, limit: int) -> None:
+    axes.axhline(limit, color=ALARM, linestyle=(0, (5, 3)), linewidth=1.3)
+    words = f"limit {_bytes(limit)}"
+    text = axes.text(0.005, limit, words, transform=axes.get_yaxis_transform(), va="bottom")
+    text.set(fontsize=9, color=ALARM, fontweight="bold")
 
 
 def _bars(study: Study, axes: Axes, points: list[Point], size: Callable[[Point], int],
@@ -184,8 +184,11 @@ def _cross(axes: Axes, x: float, height: float, words: str) -> None:
 def memory_bars(study: Study, points: list[Point], size: Callable[[Point], int], below: str) -> Figure:
     """Peak memory; striped, and with a cross, what points would have needed that ran out of it."""
     figure, (axes,) = _paper(8, 4)
-    measured = max([study.cap_bytes, *(p.peak_bytes for p in points if p.peak_bytes is not None)])
+    ran = max((p.peak_bytes for p in points if p.peak_bytes is not None), default=0)
     planned = max((p.planned_bytes for p in points if p.out_of_memory), default=0)
+    # Far above all that ran, the limit would make it flat.
+    limit = study.cap_bytes if planned or study.cap_bytes < 4 * ran else 0
+    measured = max(ran, limit)
     top = min(max(measured, planned) * 1.04, measured * 1.5) if measured else planned * 1.04
 
     def draw(middle: float, width: float, point: Point) -> None:
@@ -204,7 +207,8 @@ def memory_bars(study: Study, points: list[Point], size: Callable[[Point], int],
     handles = _bars(study, axes, points, size, draw)
     axes.set_ylim(0, top or 1)
     _gib_axis(axes, top or 1)
-    _limit(study, axes)
+    if limit:
+        _limit(axes, limit)
     _headed(axes, "Peak memory of the device", below)
     _legend(figure, handles)
     return figure
@@ -230,6 +234,19 @@ def levels(memory: dict[str, Any]) -> tuple[list[int], dict[str, list[int]]]:
     return times, {name: level for name, level in values.items() if any(level)}
 
 
+def thinned(
+    times: list[int], values: dict[str, list[int]], columns: int = 2000
+) -> tuple[list[int], dict[str, list[int]]]:
+    """Of each of so many stretches of time the fullest state and the last one: what can be seen of many events."""
+    totals = [sum(at) for at in zip(*values.values(), strict=True)]
+    width = max(1, -(-(times[-1] + 1) // columns)) if times else 1
+    kept: list[int] = []
+    for _, states in itertools.groupby(range(len(times)), key=lambda state: times[state] // width):
+        stretch = list(states)
+        kept += sorted({max(stretch, key=lambda state: totals[state]), stretch[-1]})
+    return [times[state] for state in kept], {name: [level[state] for state in kept] for name, level in values.items()}
+
+
 def memory_over_a_step(study: Study, pair: list[Point]) -> Figure:
     """Stacked by class, to one scale."""
     figure, all_axes = _paper(10.5, 4.2, len(pair), share=True)
@@ -238,7 +255,7 @@ def memory_over_a_step(study: Study, pair: list[Point]) -> Figure:
     for axes, point in zip(all_axes, pair, strict=True):
         memory = study.memory(point)
         assert memory is not None
-        times, values = levels(memory)
+        times, values = thinned(*levels(memory))
         scale = 1e-6 if memory["unit"] == "ns" else 1.0
         end = max([*times, *(phase["end"] for phase in memory.get("phases", []))])
         x = [time * scale for time in (*times, end)]

@@ -14,7 +14,7 @@ function addHead() {
     ['Model', model.name, [model.parameters && `${formatCount(model.parameters)} parameters`, model.layers && `${model.layers} layers`, model.vocab && `vocabulary ${model.vocab.toLocaleString('en-US')}`]],
     ['Machine', device, [machine.device_memory_bytes ? formatBytes(machine.device_memory_bytes) : null, !onCpu && machine.cpu, machine.threads && `${machine.threads} threads`, machine.memory_bytes && `${formatBytes(machine.memory_bytes)} of host memory`]],
     ['Limit', cap ? formatBytes(cap) : null, [data.kind === 'plan' ? 'of device memory' : 'of device memory, for each point']],
-    ['Points', data.kind === 'plan' ? null : `${points.filter(isDone).length} ran`, [points.some(isOut) && `${points.filter(isOut).length} out of memory`, finished < points.length && `${points.length - finished} missing`, points.some((p) => p.status === 'failed') && `${points.filter((p) => p.status === 'failed').length} failed`]],
+    ['Points', data.kind === 'plan' || points.length === 0 ? null : `${points.filter(isDone).length} ran`, [points.some(isOut) && `${points.filter(isOut).length} out of memory`, finished < points.length && `${points.length - finished} missing`, points.some((p) => p.status === 'failed') && `${points.filter((p) => p.status === 'failed').length} failed`]],
     ['Measured limits', study.rates?.copy_bytes_per_second ? `${formatPerSecond(study.rates.copy_bytes_per_second, 'B/s')} copied` : null, [study.rates?.gemm_flops_per_second && `${formatPerSecond(study.rates.gemm_flops_per_second, 'FLOP/s')} in products`]],
   ];
   for (const [name, value, more] of facts) {

@@ -167,4 +167,5 @@ const endWords = {
   },
 };
 
+Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
 Chart.register(endWords, outOfMemoryMarks, whiskers, limitLine, phaseBands);

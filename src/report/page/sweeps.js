@@ -21,10 +21,12 @@ function grid(axis, sweep) {
   return {sizes, rows};
 }
 
-// A height that shows what was measured, and as much of what did not fit as leaves that readable.
+// A height that shows what was measured, the limit unless it is far above, and as much of what did not fit as leaves
+// that readable.
 function memoryTop(shown) {
-  const measured = Math.max(0, cap, ...shown.filter(isDone).map(peakBytes));
+  const ran = Math.max(0, ...shown.filter(isDone).map(peakBytes));
   const planned = Math.max(0, ...shown.filter(isOut).map((point) => point.planned?.device ?? 0));
+  const measured = Math.max(ran, planned > 0 || cap < 4 * ran ? cap : 0);
   return measured === 0 ? planned : Math.min(Math.max(measured, planned) * 1.04, measured * 1.5);
 }
 
@@ -50,9 +52,10 @@ function memoryWords(point) {
 
 // The settings of the two pairs of charts; what differs is the dataset and the x axis.
 function speedOptions(state, x) {
+  const fastest = Math.max(0, ...state().rows.flatMap((row) => row.points.filter((point) => point && isDone(point)).map((point) => rate(point).q80)));
   return {
     interaction: {mode: 'index', intersect: false},
-    scales: {x, y: {beginAtZero: true, grace: '6%', ticks: {maxTicksLimit: 7, includeBounds: false, callback: (value) => value.toLocaleString('en-US')}}},
+    scales: {x, y: {beginAtZero: true, suggestedMax: fastest, grace: '6%', ticks: {maxTicksLimit: 7, includeBounds: false, callback: (value) => value.toLocaleString('en-US')}}},
     plugins: {tooltip: sweepTooltip(state, speedWords)},
   };
 }
@@ -135,7 +138,7 @@ function addScaling() {
   if (kinds.length === 0) return;
   let kind = kinds[0], current = grid(kind.axis, kind.sweep);
   const state = () => current;
-  const x = () => ({type: 'linear', beginAtZero: true, ticks: {maxTicksLimit: 8, callback: (value) => value.toLocaleString('en-US')},
+  const x = () => ({type: 'linear', beginAtZero: true, ticks: {maxTicksLimit: 8, precision: 0, callback: (value) => value.toLocaleString('en-US')},
     title: {text: kind.key === 'batch' ? 'sequences in a step' : 'tokens in a sequence'}});
   const lines = (value, options) => () => {
     const chosen = options(state, x());

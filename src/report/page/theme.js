@@ -8,6 +8,7 @@ const ink = (name) => getComputedStyle(document.documentElement).getPropertyValu
 
 const STRATEGY_COLOURS = ['#d55e00', '#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#8a6d3b', '#999999'];
 const CLASS_COLOURS = {
+  __proto__: null,  // a name from a file finds nothing but these
   weights: '#0072b2', gradients: '#56b4e9', states: '#009e73', 'optimizer states': '#009e73', 'layer inputs': '#f0c808',
   activations: '#e69f00', loss: '#d55e00', workspace: '#cc79a7', other: '#999999', packing: '#c3c7cf',
 };

@@ -13,7 +13,7 @@ function addTimes() {
   const byName = (point) => {
     const sums = new Map();
     for (const row of point.times.rows) {
-      const sum = sums.get(row.name) ?? {name: row.name, calls: 0, seconds: 0, floor: 0, phases: {}};
+      const sum = sums.get(row.name) ?? {name: row.name, calls: 0, seconds: 0, floor: 0, phases: {__proto__: null}};
       sum.calls += row.calls ?? 0;
       sum.seconds += row.seconds;
       sum.floor += row.floor_seconds ?? 0;
@@ -34,7 +34,7 @@ function addTimes() {
     return {
       type: 'bar',
       data: {
-        labels: bars.map(({point, floor}) => (floor ? 'its floor' : [strategyTitle(point.strategy), sizeText(point)])),
+        labels: bars.map(({point, floor}) => (floor ? 'its floor' : barLabel(point))),
         datasets: parts.map((part, place) => ({
           label: part ?? 'everything else',
           data: bars.map(({point, floor}) => byName(point).filter((row) => (part === null ? !parts.includes(row.name) : row.name === part))
@@ -90,6 +90,9 @@ function addTimes() {
   drawSoon([made]);
 }
 
+// A point at the side of its bar; on a phone in short lines, which leave the bar some room.
+const barLabel = (point) => [...(narrow() ? wrapped(strategyTitle(point.strategy), 18) : [strategyTitle(point.strategy)]), sizeText(point)];
+
 // What offloaded points waited for.
 function addWaits() {
   const able = points.filter((point) => point.measured?.waits);
@@ -98,7 +101,7 @@ function addWaits() {
   const settings = () => ({
     type: 'bar',
     data: {
-      labels: able.map((point) => [strategyTitle(point.strategy), sizeText(point)]),
+      labels: able.map(barLabel),
       datasets: kinds.map(([key, label, place]) => ({label, data: able.map((point) => point.measured.waits[key]), backgroundColor: colourOfStrategy(place), stack: 'share', barPercentage: 0.86, categoryPercentage: 0.8})),
     },
     options: {
@@ -107,9 +110,9 @@ function addWaits() {
       plugins: {tooltip: {callbacks: {label: (item) => `${item.dataset.label}: ${formatShare(item.raw)}`}}},
     },
   });
-  const made = figure({name: 'waits', title: 'Shares of a step', height: 46 + 46 * able.length, settings,
+  const made = figure({name: 'waits', title: 'Shares of a step', height: 46 + (narrow() ? 58 : 46) * able.length, settings,
     rows: () => [['id', ...kinds.map(([key]) => key)], ...able.map((point) => [point.id, ...kinds.map(([key]) => point.measured.waits[key])])]});
-  section('waits', 'What offloaded steps waited for', lead('Weights, gradients and states come and go beside the computing. What shows here is what they were late.'),
+  section('waits', 'What offloaded steps waited for', lead('Weights, gradients and states come and go while the device computes. Where they came too late, it waited.'),
     legend(() => kinds.map(([, text, place]) => ({text, colour: colourOfStrategy(place)}))),
     element('div', {class: 'figures one'}, made.root));
   drawSoon([made]);

@@ -29,7 +29,7 @@ class Flag {
   std::exception_ptr failure_;
 };
 
-// The scopes in which whoever computes waits.
+// The scopes in which a thread waits; they begin with kWaitScope.
 inline constexpr std::string_view kWaitForCopies = "wait for copies", kWaitForUpdates = "wait for updates",
                                   kWaitForDisk = "wait for the disk";
 
