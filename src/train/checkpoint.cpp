@@ -20,7 +20,8 @@ namespace {
 constexpr const char* kManifest = "checkpoint.json";
 constexpr const char* kState = "state.safetensors";
 // Of a whole model, or of its adapters.
-constexpr const char* kFiles[] = {"model.safetensors", "config.json", kAdapterWeights, kAdapterConfig, kState};
+constexpr const char* kFiles[] = {"model.safetensors", "config.json", kAdapterWeights,
+                                  kAdapterConfig,      kState,        kRunText};
 constexpr const char* kStep = "step-";
 constexpr const char* kUnfinished = ".unfinished";  // being written
 constexpr const char* kReplaced = ".replaced.unfinished";
@@ -239,6 +240,9 @@ void check_settings(const fs::path& folder, const CheckpointInfo& info, const st
   const auto data = info.settings.find("data");
   for (const auto& [key, value] : info.settings) {
     if (key != "data") compare(key, value);
+  }
+  for (const auto& [key, value] : settings) {
+    if (!info.settings.contains(key)) refuse(key, "nothing", value);
   }
   if (data != info.settings.end()) compare(data->first, data->second);
 }

@@ -9,6 +9,8 @@
 
 namespace tigon {
 
+inline constexpr const char* kRunText = "run.toml";  // the run's flags, where it has any
+
 // What a checkpoint says about itself, in checkpoint.json.
 struct CheckpointInfo {
   std::map<std::string, uint64_t> files{};  // the checksum of each file that was written

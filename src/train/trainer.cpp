@@ -27,7 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostConfig = int64_t{1} << 24;
-constexpr const char* kRunText = "run.toml";
 
 // A stream where there are streams.
 struct Queue {

@@ -75,6 +75,12 @@ TEST(Checkpoint, OtherSettingsAreRefusedByName) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("batch"), std::string::npos) << error.what();
   }
+  // So is what only one of the two has.
+  for (const char* name : {"batch", "documents"}) {
+    std::map<std::string, std::string> settings = kSettings;
+    if (settings.erase(name) == 0) settings[name] = "apart";
+    expect_error([&] { trainer.restore_checkpoint(folder / "one", settings); }, ErrorCode::invalid_argument, name);
+  }
   TrainConfig half = small_run();
   half.precision = precision_from_string("bf16");
   Trainer other(tiny(), half);
@@ -150,6 +156,7 @@ TEST(Checkpoint, ASaveThatFailsLeavesNothingBehind) {
 TEST(Checkpoint, ReplacesCheckpointsAndNothingElse) {
   const TemporaryFolder folder;
   Trainer trainer(tiny(), small_run());
+  trainer.set_run_text("steps = 7\n");
   trainer.initialize();
   write_text_file(folder / "file", "mine");
   make_folder(folder / "papers");
@@ -165,6 +172,7 @@ TEST(Checkpoint, ReplacesCheckpointsAndNothingElse) {
   trainer.save_checkpoint(folder / "step", kSettings);  // an empty folder
   overwrite(folder / "step" / "state.safetensors", "damaged");
   fs::remove(folder / "step" / "checkpoint.json");
+  ASSERT_TRUE(fs::exists(folder / "step" / "run.toml"));
   trainer.save_checkpoint(folder / "step/", kSettings);
   EXPECT_NO_THROW(trainer.restore_checkpoint(folder / "step", kSettings));
 }
