@@ -1,5 +1,8 @@
 // adapter_config.json, both ways. Every field is used, known not to matter for training, off, or refused.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 
@@ -11,15 +14,19 @@ namespace tigon {
 
 namespace {
 
+using Names = std::set<std::string, std::less<>>;
+
 // How an adapter was made or is found, and nothing that a training step sees.
-const std::set<std::string, std::less<>> kHarmless = {"auto_mapping",     "base_model_name_or_path",
-                                                      "inference_mode",   "init_lora_weights",
-                                                      "peft_version",     "revision",
-                                                      "task_type",        "runtime_config",
-                                                      "loftq_config",     "eva_config",
-                                                      "corda_config",     "lora_dropout",
-                                                      "megatron_core",    "peft_type",
-                                                      "qalora_group_size"};
+const Names kHarmless = {"auto_mapping",      "base_model_name_or_path",
+                         "corda_config",      "eva_config",
+                         "inference_mode",    "loftq_config",
+                         "lora_dropout",      "megatron_core",
+                         "peft_type",         "peft_version",
+                         "qalora_group_size", "revision",
+                         "runtime_config",    "task_type"};
+// Of the ways to begin A and B, those that leave the model as it is. What others begin with, as PiSSA, PEFT takes out
+// of the model's weights whenever it loads such adapters.
+const Names kLeaveTheModel = {"eva", "gaussian", "orthogonal"};
 
 // null, false, 0, "none", or an empty list.
 bool is_off(const Json& value) {
@@ -103,6 +110,14 @@ LoraConfig lora_from_json(std::string_view text, const std::string& where) {
         lora.own_rank[module] = rank.integer(where);
         return is_rank(lora.own_rank[module]);
       });
+    } else if (key == "init_lora_weights") {
+      if (value.is_string() && !kLeaveTheModel.contains(value.string(where))) {
+        refuse(
+            where,
+            "'init_lora_weights' is '" + value.string(where) + "': PEFT then changes the model too, or trains less",
+            fmt::format("true, {}, or what save_pretrained(path_initial_model_for_weight_conversion=...) makes of it",
+                        fmt::join(kLeaveTheModel, ", ")));
+      }
     } else if (key == "layers_to_transform" || key == "layers_pattern") {
       if (!is_off(value)) refuse(where, "'" + key + "': only some layers have adapters", "adapters in all layers");
     } else if (!kHarmless.contains(key) && !is_off(value)) {
@@ -131,12 +146,12 @@ std::string lora_to_json(const LoraConfig& lora, const std::string& base) {
     if (const int64_t own = lora.own_rank[static_cast<size_t>(m)]; own > 0) ranks.set(name, own);
   }
   // PEFT's own type for it is an integer; a fraction is read as well.
-  const auto whole = static_cast<int64_t>(lora.alpha);
+  const bool whole = lora.alpha < 0x1p53 && lora.alpha == std::floor(lora.alpha);
   json.set("peft_type", "LORA");
   json.set("task_type", "CAUSAL_LM");
   json.set("base_model_name_or_path", base);
   json.set("r", lora.rank);
-  json.set("lora_alpha", static_cast<double>(whole) == lora.alpha ? Json(whole) : Json(lora.alpha));
+  json.set("lora_alpha", whole ? Json(static_cast<int64_t>(lora.alpha)) : Json(lora.alpha));
   json.set("lora_dropout", 0.0);
   json.set("target_modules", std::move(targets));
   json.set("use_rslora", lora.rslora);
