@@ -18,6 +18,7 @@
 #include "train/run_watch.hpp"
 #include "train/step_log.hpp"
 #include "train/tokenizer_files.hpp"
+#include "train/weights_io.hpp"
 
 namespace tigon {
 
@@ -203,6 +204,11 @@ class Run {
       }
     }
     if (from.empty() && !options_.adapters.empty()) trainer_.load_adapters(options_.adapters);
+    // Adapters mean nothing beside another model.
+    if (given && adapters) {
+      settings_["numbers of the frozen model (--model)"] =
+          weights_fingerprint(TensorFiles::open(options_.model_folder));
+    }
     if (!from.empty()) {
       trainer_.restore_checkpoint(from, settings_);
       saved_ = trainer_.step();

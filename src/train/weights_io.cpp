@@ -1,5 +1,7 @@
 #include "train/weights_io.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -7,6 +9,7 @@
 #include "tigon/core/error.hpp"
 #include "tigon/core/tensor.hpp"
 #include "tigon/ops/low_rank.hpp"
+#include "tigon/storage/files.hpp"
 
 namespace tigon {
 
@@ -272,6 +275,18 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
       if (in_nf4) store_nf4(ctx, whole, *in_nf4);
     }
   }
+}
+
+std::string weights_fingerprint(const TensorFiles& files) {
+  std::string text;
+  for (const auto& [name, tensor] : files.tensors()) {
+    char some[64];
+    const auto n = std::min<int64_t>(tensor.bytes, sizeof(some));
+    files.read(tensor, (tensor.bytes - n) / 2, some, n);
+    text += fmt::format("{} {} {} ", name, to_string(tensor.dtype), shape_string(tensor.sizes));
+    text.append(some, static_cast<size_t>(n));
+  }
+  return fmt::format("{:016x}", text_checksum(text));
 }
 
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,

@@ -19,6 +19,9 @@ void check_weights(const ParameterList& parameters, bool tied, const TensorFiles
 void load_weights(const Context& ctx, const ParameterList& parameters, const TensorFiles& files, FilesOf what,
                   Residents& r);
 
+// A number that other weights do not have: of each tensor the name, the type, the shape, and a few bytes of its middle.
+std::string weights_fingerprint(const TensorFiles& files);
+
 // Some of our arrays under the names of Hugging Face files, to be read from the device piece by piece. Absent ones are
 // left out.
 std::vector<TensorToStore> parts_to_store(const Context& ctx, const ParameterList& parameters,

@@ -147,6 +147,16 @@ def test_new_adapters_begin_as_the_model_and_resume_bitwise(tigon, tmp_path, wri
     )  # fmt: skip
     weights = [(tmp_path / name / "adapter_model.safetensors").read_bytes() for name in ("whole", "resumed")]
     assert weights[0] == weights[1]
+    # Another model of the same shape is another run.
+    other = make("llama3.2", tmp_path / "other")
+    with torch.no_grad():
+        other.model.layers[1].mlp.up_proj.weight.mul_(2)
+    other.save_pretrained(tmp_path / "other")
+    refused = tigon(
+        "train", "--config", checkpoint / "run.toml", "--model", tmp_path / "other", "--resume", check=False
+    )
+    assert refused.returncode == 2
+    assert "numbers of the frozen model (--model)" in refused.stderr
     # Other adapters are another run.
     refused = tigon(
         "train", "--model", tmp_path / "model", "--data", data, "--batch", BATCH, "--seq", SEQ, "--sequential",
@@ -189,6 +199,7 @@ def test_what_is_refused(tigon, tmp_path, write_tokens):
 
     assert "'use_dora'" in said(use_dora=True)
     assert "'bias'" in said(bias="all")
+    assert "'init_lora_weights' is 'pissa_niter_4'" in said(init_lora_weights="pissa_niter_4")
     assert "'modules_to_save'" in said(modules_to_save=["lm_head"])
     for pattern in [{"layers.0.self_attn.q_proj": 8}, {"q_proj|v_proj": 8}, {"mlp.q_proj": 8}, {"q_proj": 0},
                     {"q_proj": 8, "self_attn.q_proj": 4}]:  # fmt: skip
