@@ -127,7 +127,8 @@ Rates RateBook::of(const TrainConfig& train, bool copy) try {
   if (homes.any_away()) {
     if (!copies_) copies_ = copy_rates(train);
     rates = *copies_;
-    rates.host_update = known(host_update_, train.precision.name, [&] { return host_update_rate(train); });
+    const std::string states = train.optimizer.kind == Optimizer::adamw8 ? " in 8 bits" : "";
+    rates.host_update = known(host_update_, train.precision.name + states, [&] { return host_update_rate(train); });
   }
   if (homes.any_on_disk()) {
     if (!disk_) disk_ = disk_rates(train);

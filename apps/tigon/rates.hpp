@@ -17,7 +17,7 @@ class RateBook {
 
  private:
   std::map<DType, double> gemm_;
-  std::map<std::string, double> host_update_;  // by precision
+  std::map<std::string, double> host_update_;  // by the types of its states
   std::optional<Rates> copies_, disk_;
   std::optional<double> copy_;
 };
