@@ -119,13 +119,21 @@ def test_torchs_state_is_taken_over():
     expected = torch.optim.AdamW(theirs)
     _run(expected, theirs, 3)
     ours = _clones(theirs)
-    optimizer = tigon.optim.AdamW(ours)
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": expected.state_dict()["state"], "param_groups": groups})
+    optimizer = tigon.optim.AdamW(ours, lr=1, seed=7)
+    optimizer.load_state_dict(expected.state_dict())
+    assert optimizer.param_groups[0]["seed"] == 7
     _run(expected, theirs, 3, 3)
     _run(optimizer, ours, 3, 3)
     for p, q in zip(ours, theirs, strict=True):
         torch.testing.assert_close(p, q, rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("option", ["amsgrad", "maximize"])
+def test_what_torch_does_and_we_do_not_is_not_taken_over(option):
+    parameters = _parameters("cpu")
+    theirs = torch.optim.AdamW(_clones(parameters), **{option: True})
+    with pytest.raises(ValueError, match=option):
+        tigon.optim.AdamW(parameters).load_state_dict(theirs.state_dict())
 
 
 def test_small_updates_count_by_chance(device):

@@ -11,6 +11,8 @@ from tigon import _native
 _BLOCK = 256  # elements that share a scale in 8 bits
 _SMALLEST = 4096  # elements of a tensor that has 8-bit states
 _STATES = ("f32", "bf16", "int8")
+_OURS = ("state", "stochastic_rounding", "seed")  # what groups have beside torch's options
+_NOT_OURS = ("amsgrad", "maximize")
 _Closure = Callable[[], float] | None
 
 
@@ -120,11 +122,19 @@ class AdamW(torch.optim.Optimizer):
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
+        groups = state_dict["param_groups"]
+        for name in _NOT_OURS:
+            if any(group.get(name) for group in groups):
+                raise ValueError(f"these states are of an AdamW with {name}=True, which tigon.optim.AdamW does not do")
+        # torch's AdamW does not know of these: they stay as they are here.
+        ours = [{key: group[key] for key in _OURS} for group in self.param_groups]
+        if len(ours) == len(groups):  # else torch says so
+            groups = [mine | group for mine, group in zip(ours, groups, strict=True)]
+        super().load_state_dict({**state_dict, "param_groups": groups})
         # torch has given every state the type of its parameter; they are as they were saved.
         saved = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        ours = chain.from_iterable(group["params"] for group in self.param_groups)
-        for name, p in zip(saved, ours, strict=True):
+        parameters = chain.from_iterable(group["params"] for group in self.param_groups)
+        for name, p in zip(saved, parameters, strict=True):
             for key, value in state_dict["state"].get(name, {}).items():
                 if key == "step":
                     self.state[p][key] = int(value)
