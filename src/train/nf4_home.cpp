@@ -9,7 +9,7 @@
 #include "tigon/core/error.hpp"
 #include "tigon/core/tensor.hpp"
 #include "tigon/memory/arena.hpp"
-#include "train/device_block.hpp"
+#include "train/residents.hpp"
 
 namespace tigon {
 
@@ -97,8 +97,8 @@ int64_t elements_of(const std::vector<int64_t>& sizes) {
 }
 
 template <class T>
-void put(const Context& ctx, const Tensor& to, const std::vector<T>& values) {
-  copy_bytes_to(ctx, to, 0, values.data(), to.bytes());
+void put(const Context& ctx, const Residents& r, const Tensor& to, const std::vector<T>& values) {
+  r.write(ctx, to, 0, values.data(), to.bytes());
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ Nf4Home::Nf4Home(const Context& ctx, const std::string& name, int64_t elements)
       group_scales(ctx, name + ".group_scales", DType::f32, {ops::nf4_groups(elements)}, MemoryClass::weights),
       offset(ctx, name + ".offset", DType::f32, {1}, MemoryClass::weights) {}
 
-void store_nf4(const Context& ctx, const std::vector<float>& values, const Nf4Home& home) {
+void store_nf4(const Context& ctx, const Residents& r, const std::vector<float>& values, const Nf4Home& home) {
   const auto n = static_cast<int64_t>(values.size());
   std::vector<uint8_t> codes(static_cast<size_t>(n / 2 + n % 2)), scale_codes(static_cast<size_t>(ops::nf4_blocks(n)));
   std::vector<float> group_scales(static_cast<size_t>(ops::nf4_groups(n))), offset(1);
@@ -123,10 +123,10 @@ void store_nf4(const Context& ctx, const std::vector<float>& values, const Nf4Ho
                             .scale_codes = tensor(scale_codes, DType::u8),
                             .group_scales = tensor(group_scales, DType::f32),
                             .offset = tensor(offset, DType::f32)}});
-  put(ctx, home.codes, codes);
-  put(ctx, home.scale_codes, scale_codes);
-  put(ctx, home.group_scales, group_scales);
-  put(ctx, home.offset, offset);
+  put(ctx, r, home.codes, codes);
+  put(ctx, r, home.scale_codes, scale_codes);
+  put(ctx, r, home.group_scales, group_scales);
+  put(ctx, r, home.offset, offset);
 }
 
 bool is_nf4(const TensorFiles& files, const std::string& name) {
@@ -151,16 +151,17 @@ void check_nf4(const TensorFiles& files, const std::string& name, const std::vec
   known.insert(state_name(name));
 }
 
-void load_nf4(const Context& ctx, const TensorFiles& files, const std::string& name, const Nf4Home& home) {
+void load_nf4(const Context& ctx, const Residents& r, const TensorFiles& files, const std::string& name,
+              const Nf4Home& home) {
   const auto copy = [&](const char* what, const Tensor& to) {
     std::vector<std::byte> bytes(static_cast<size_t>(to.bytes()));
     files.read(*files.find(name + what), 0, bytes.data(), to.bytes());
-    put(ctx, to, bytes);
+    put(ctx, r, to, bytes);
   };
   copy("", home.codes);
   copy(".absmax", home.scale_codes);
   copy(".nested_absmax", home.group_scales);
-  put(ctx, home.offset, std::vector{read_state(files, name, nullptr)});
+  put(ctx, r, home.offset, std::vector{read_state(files, name, nullptr)});
 }
 
 }  // namespace tigon

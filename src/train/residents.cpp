@@ -14,6 +14,14 @@ Home home_of(const StateSpec& state, const Homes& homes) {
   return (state.span > 1 || state.count > 0) && homes.states == Home::nvme ? Home::host : homes.states;
 }
 
+std::vector<Tensor> TrainedParameter::weight_at_home() const {
+  if (in_nf4.empty()) return {weight};
+  std::vector<Tensor> arrays;
+  for (const Nf4Home& part : in_nf4)
+    arrays.insert(arrays.end(), {part.codes, part.scale_codes, part.group_scales, part.offset});
+  return arrays;
+}
+
 StepBuffers text_buffers(const Context& ctx, const TrainConfig& train) {
   StepBuffers text;
   text.ids = OwnedTensor(ctx, "text", DType::i32, {1, train.seq}, MemoryClass::other);
@@ -36,7 +44,8 @@ Residents::Residents(const Spaces& spaces, const ParameterList& list, const Mode
     const Parameter& p = list.all[i];
     TrainedParameter& trained = parameters.emplace_back();
     if (train.in_nf4(p)) {
-      for (const ParameterPart& part : p.parts) trained.in_nf4.emplace_back(ctx, p.name, p.elements_of(part));
+      for (const ParameterPart& part : p.parts)
+        trained.in_nf4.emplace_back(spaces.of(homes.weights), p.name, p.elements_of(part));
       continue;
     }
     const bool twice = p.trains && by_host && homes.weights == Home::device;
@@ -129,7 +138,11 @@ void Residents::take_rings(const Spaces& spaces, const ParameterList& list, cons
   const auto ring = [&](const char* name, int64_t piece_bytes) {
     return take(spaces.pinned, name, piece_bytes == 0 ? 0 : disk_ring_bytes(piece_bytes));
   };
-  const int64_t weights = bytes_of(homes.weights, largest, train.precision.weight);
+  int64_t weights = 0;
+  for (const TrainedParameter& trained : parameters) {
+    for (const Tensor& t : trained.weight_at_home())
+      weights = std::max(weights, bytes_of(homes.weights, t.elements(), t.dtype));
+  }
   const int64_t gradients_down = bytes_of(homes.gradients, largest, train.precision.grad);
   const int64_t inputs = bytes_of(homes.layer_inputs, train.tokens() * model.hidden, train.precision.weight);
   // Gradients come back where further micro-batches add to them.

@@ -77,6 +77,8 @@ struct TrainedParameter {
   std::vector<State> states;    // as optimizer_states lists them
 
   const Tensor& device_weight() const { return on_device.view.present() ? on_device.view : weight.view; }
+  // What is at home of its weight: that, or the arrays of each part in NF4.
+  std::vector<Tensor> weight_at_home() const;
 };
 
 // What has not an element for each of the parameter stays in memory where states are on the disk: of a piece it is no

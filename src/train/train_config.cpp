@@ -172,13 +172,6 @@ void check_train_config(const TrainConfig& train, const ModelConfig& model) {
                                               .what = "weights in NF4 cannot be trained, only stand beside adapters",
                                               .fix = "Add --lora, or leave --base out."});
   }
-  if (train.base == BaseFormat::nf4 && train.memory.homes.weights != Home::device) {
-    throw Error(ErrorCode::invalid_argument,
-                {.where = "--base nf4",
-                 .what = "weights in NF4 stay on the device",
-                 .expected = "weights=device in --offload, where gradients, states and checkpoints may be away",
-                 .got = to_string(train.memory.homes)});
-  }
   if (train.memory.update_early && moves && train.memory.homes.gradients == Home::device) {
     throw Error(
         ErrorCode::invalid_argument,

@@ -223,7 +223,7 @@ void initialize_weights(const Context& ctx, const ParameterList& parameters, uin
       fill(0, p.elements());
       for (const ParameterPart& part : p.parts) {
         const auto begin = values.begin() + part.begin * columns_of(p);
-        store_nf4(ctx, {begin, begin + p.elements_of(part)}, *nf4_of(r, p, i, part));
+        store_nf4(ctx, r, {begin, begin + p.elements_of(part)}, *nf4_of(r, p, i, part));
       }
       continue;
     }
@@ -253,10 +253,11 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
       const int64_t start = part.begin * columns_of(p), elements = p.elements_of(part);
       const Nf4Home* const in_nf4 = nf4_of(r, p, i, part);
       if (in_nf4 && is_nf4(files, part.name)) {
-        load_nf4(ctx, files, part.name, *in_nf4);
+        load_nf4(ctx, r, files, part.name, *in_nf4);
         continue;
       }
       std::vector<float> whole;  // where it is to be quantized: its mean has to be known first
+      if (in_nf4) whole.reserve(static_cast<size_t>(elements));
       for (int64_t first = 0; first < elements; first += kPiece) {
         const int64_t n = std::min(kPiece, elements - first);
         read_values(files, tensor, first, n, bytes, values);
@@ -272,7 +273,7 @@ void load_weights(const Context& ctx, const ParameterList& parameters, const Ten
           store_parameter(ctx, r, i, start + first, values, bytes);
         }
       }
-      if (in_nf4) store_nf4(ctx, whole, *in_nf4);
+      if (in_nf4) store_nf4(ctx, r, whole, *in_nf4);
     }
   }
 }

@@ -4,6 +4,17 @@
 
 namespace tigon {
 
+OwnedTensor whole_of_nf4(const Context& ctx, const Parameter& parameter, const std::vector<ops::Nf4>& parts,
+                         DType dtype) {
+  OwnedTensor whole(ctx, parameter.name, dtype, parameter.sizes, MemoryClass::weights);
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const ParameterPart& rows = parameter.parts[k];
+    ops::nf4_dequantize(
+        ctx, {.from = parts[k], .y = flat_slice(whole, rows.begin * parameter.sizes[1], parameter.elements_of(rows))});
+  }
+  return whole;
+}
+
 WeightLease Nf4Weights::acquire(const Context& ctx, int part, int) {
   if (updates_) updates_->hold(ctx, part);
   const Part& p = parameters_.parts[static_cast<size_t>(part)];
@@ -16,14 +27,10 @@ WeightLease Nf4Weights::acquire(const Context& ctx, int part, int) {
       weights.push_back(trained.device_weight());
       continue;
     }
-    slots.emplace_back(ctx, parameter.name, dtype_, parameter.sizes, MemoryClass::weights);
+    std::vector<ops::Nf4> parts;
+    for (const Nf4Home& home : trained.in_nf4) parts.push_back(home.view());
+    slots.push_back(whole_of_nf4(ctx, parameter, parts, dtype_));
     weights.push_back(slots.back());
-    for (size_t k = 0; k < parameter.parts.size(); ++k) {
-      const ParameterPart& rows = parameter.parts[k];
-      ops::nf4_dequantize(
-          ctx, {.from = trained.in_nf4[k].view(),
-                .y = flat_slice(slots.back(), rows.begin * parameter.sizes[1], parameter.elements_of(rows))});
-    }
   }
   if (!slots.empty()) leased_.insert_or_assign(&p, std::move(slots));
   return {this, p, std::move(weights)};

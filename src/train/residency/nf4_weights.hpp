@@ -7,6 +7,10 @@
 
 namespace tigon {
 
+// A matrix of which each part is in NF4, in memory of the step.
+OwnedTensor whole_of_nf4(const Context& ctx, const Parameter& parameter, const std::vector<ops::Nf4>& parts,
+                         DType dtype);
+
 // Weights of which some stay on the device in NF4: a part's are whole for as long as it is leased, in memory of the
 // step. Everything else is where it always is.
 class Nf4Weights final : public WeightSource {

@@ -42,10 +42,11 @@ Residency::Residency(const ModelConfig& model, const ParameterList& parameters, 
   if (train.streams_vocabulary()) vocabulary_.emplace(parameters, train, residents, *updates_, up_, down_);
   if (homes.gradients != Home::device) host_gradients_.emplace(parameters, residents, up_, down_, vocabulary());
   const PartUpdates* updates = updates_ ? &*updates_ : nullptr;
-  if (train.base == BaseFormat::nf4) {
-    weights_ = std::make_unique<Nf4Weights>(parameters, residents, train.precision.weight, updates);
-  } else if (homes.weights != Home::device) {
-    weights_ = std::make_unique<StreamedWeights>(parameters, residents, up_, updates, vocabulary());
+  const DType dtype = train.precision.weight;
+  if (homes.weights != Home::device) {
+    weights_ = std::make_unique<StreamedWeights>(parameters, residents, dtype, up_, updates, vocabulary());
+  } else if (train.base == BaseFormat::nf4) {
+    weights_ = std::make_unique<Nf4Weights>(parameters, residents, dtype, updates);
   } else {
     weights_ = std::make_unique<ResidentWeights>(parameters, residents, updates);
   }
