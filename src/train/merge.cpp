@@ -1,5 +1,7 @@
 #include "tigon/train/merge.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -19,11 +21,17 @@ namespace {
 
 constexpr int64_t kMostConfig = int64_t{1} << 24;
 
-std::vector<float> all_values(const TensorFiles& files, const StoredTensor& tensor) {
+std::vector<float> all_values(const TensorFiles& files, const std::string& name) {
+  const StoredTensor& tensor = *files.find(name);
   std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
   files.read(tensor, 0, bytes.data(), tensor.bytes);
   std::vector<float> values(bytes.size() / static_cast<size_t>(size_of(tensor.dtype)));
   widen(tensor.dtype, bytes, values);
+  if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
+    throw Error(ErrorCode::invalid_argument, {.where = tensor.file.string(),
+                                              .what = "'" + name + "' has values that are not finite",
+                                              .fix = "Take other adapters: these were spoiled in training."});
+  }
   return values;
 }
 
@@ -31,8 +39,8 @@ std::vector<float> all_values(const TensorFiles& files, const StoredTensor& tens
 class Delta {
  public:
   Delta(const TensorFiles& files, const std::string& module, int64_t rank, double scale)
-      : a_(all_values(files, *files.find(module + ".lora_A.weight"))),
-        b_(all_values(files, *files.find(module + ".lora_B.weight"))),
+      : a_(all_values(files, module + ".lora_A.weight")),
+        b_(all_values(files, module + ".lora_B.weight")),
         rank_(rank),
         columns_(static_cast<int64_t>(a_.size()) / rank),
         scale_(static_cast<float>(scale)) {}

@@ -221,6 +221,19 @@ def test_what_is_refused(tigon, tmp_path, write_tokens):
         assert word in refused.stderr, flags
 
 
+def test_spoiled_adapters_are_not_merged(tigon, tmp_path):
+    adapters = adapted(make("llama3", tmp_path / "model"))
+    with torch.no_grad():
+        next(p for name, p in adapters.named_parameters() if "k_proj.lora_A" in name)[0, 0] = float("nan")
+    adapters.save_pretrained(tmp_path / "adapters")
+    refused = tigon(
+        "merge", "--model", tmp_path / "model", "--adapters", tmp_path / "adapters", "--output", tmp_path / "no",
+        check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "k_proj.lora_A.weight' has values that are not finite" in refused.stderr
+
+
 def test_the_plan_is_what_the_run_takes(tigon, tmp_path):
     for name in CONFIGS:
         if name.startswith("llama"):
