@@ -147,7 +147,7 @@ std::vector<Advice> advice(const ModelConfig& model, const ParameterList& parame
     suggest_of(with_adapters, adapted, "--lora r=16" + and_rest, "LoRA: adapters beside a frozen model; it learns less",
                false, least);
   }
-  if (train.base == BaseFormat::full && train.memory.homes.weights == Home::device) {
+  if (train.base == BaseFormat::full) {
     adapted.base = BaseFormat::nf4;
     const bool said = !trains_all || train.lora.any();
     suggest_of(with_adapters, adapted, said ? "--base nf4" : "--lora r=16 --base nf4" + and_rest,
@@ -177,8 +177,12 @@ std::vector<HostAdvice> host_advice(const ModelConfig& model, const ParameterLis
   for (Home* home : {&homes.states, &homes.layer_inputs, &homes.gradients, &homes.weights}) {
     if (*home != Home::host || (!updated && home != &homes.layer_inputs)) continue;
     *home = Home::nvme;
-    if (home != &homes.layer_inputs) train.memory.updater = Updater::cpu;
-    suggest("--offload " + to_string(homes));
+    std::string flag = "--offload " + to_string(homes);
+    if (home != &homes.layer_inputs) {
+      if (device_updates(train.memory.updater)) flag += " --update cpu";  // who was asked to may not
+      train.memory.updater = Updater::cpu;
+    }
+    suggest(std::move(flag));
   }
   return list;
 }

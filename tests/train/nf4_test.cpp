@@ -101,6 +101,16 @@ TEST(Qlora, IsAdvisedWithItsBytes) {
   }
 }
 
+TEST(Qlora, IsAdvisedWhereWeightsAreAwayToo) {
+  const ModelConfig model = builtin_model("llama-3.1-8b");
+  TrainConfig train = small_qlora();
+  train.base = BaseFormat::full;
+  train.memory.homes = homes_from_string("all");
+  const std::vector<Advice> list = advice(model, ParameterList(model, train.lora), train, {DeviceKind::cuda, 0});
+  ASSERT_FALSE(list.empty());
+  EXPECT_EQ(list.back().flag, "--base nf4");
+}
+
 TEST(Qlora, WhatMakesNoSenseIsRefused) {
   const ModelConfig model = small_model();
   TrainConfig train = small_qlora();

@@ -294,7 +294,10 @@ TEST(PlanMemory, AdviceForTheHostMovesOneKindAfterTheOther) {
   for (const Updater updater : {Updater::cpu, Updater::gpu, Updater::both}) {
     train.memory.updater = updater;
     train.memory.homes = homes_from_string("all+checkpoints");
-    EXPECT_EQ(host_advice(model, parameters, train).size(), 4U);
+    const std::vector<HostAdvice> by = host_advice(model, parameters, train);
+    ASSERT_EQ(by.size(), 4U);
+    EXPECT_EQ(by[0].flag.ends_with(" --update cpu"), updater != Updater::cpu) << by[0].flag;
+    EXPECT_FALSE(by[1].flag.ends_with(" --update cpu")) << by[1].flag;
   }
   train.memory.updater = Updater::automatic;
   for (const char* homes : {"none", "weights=host", "states=host"}) {
