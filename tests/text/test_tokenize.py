@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("TIGON", str(ROOT / "build" / "release" / "bin" / "tigon"))
 
-# As published with the models. Names here are ours.
+# As the models have them, as far as is known here. Names are ours.
 ALTERNATE = (
     "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate "
     "user/assistant/user/assistant/...') }}{% endif %}"
